@@ -1,8 +1,9 @@
 """A section of an experiment file: the base of its models, and the field types that they share.
 
-Every field has one of two classes, beside its type (`Annotated[int, IDENTITY]`). A changed IDENTITY field changes what
-the results mean, so a run directory cannot go on with it. A RUNTIME field decides only how fast and where the same
-results are made.
+Every field has one of three classes, beside its type (`Annotated[int, IDENTITY]`). A changed IDENTITY field changes
+what the results mean, so a run directory cannot go on with it. A RUNTIME field decides only how fast and where the same
+results are made. A RECORDED field is filled in with what this version has, such as the roles of a game: results depend
+on it, and a run that goes on keeps the value that it began with.
 """
 
 from __future__ import annotations
@@ -77,10 +78,12 @@ class Bearing(StrEnum):
 
     IDENTITY = "identity"
     RUNTIME = "runtime"
+    RECORDED = "recorded"
 
 
 IDENTITY: Final[Literal[Bearing.IDENTITY]] = Bearing.IDENTITY
 RUNTIME: Final[Literal[Bearing.RUNTIME]] = Bearing.RUNTIME
+RECORDED: Final[Literal[Bearing.RECORDED]] = Bearing.RECORDED
 
 
 class Section(BaseModel):

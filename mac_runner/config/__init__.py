@@ -26,7 +26,7 @@ from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridS
 from mac_runner.config.grid_expansion import in_words, renamed, slug_beside
 from mac_runner.config.identity import Difference, IdentityDiff, differences, foreign_edition, identity_of
 from mac_runner.config.loading import load, load_experiment, read_written, revised, whole_number
-from mac_runner.config.resolution import Loaded, recorded
+from mac_runner.config.resolution import Loaded, as_begun, recorded
 from mac_runner.config.shareable import shareable
 from mac_runner.config.validation import allowed
 from mac_runner.config.written import Override, Written, override, plain_value, yaml_text
@@ -58,6 +58,7 @@ __all__ = [
     "TokenPrices",
     "Written",
     "allowed",
+    "as_begun",
     "decoding_of",
     "differences",
     "foreign_edition",

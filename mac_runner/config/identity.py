@@ -55,16 +55,16 @@ def differences(old: JsonObject, new: JsonObject) -> IdentityDiff:
     runtime = _runtime_settings(old) & _runtime_settings(new)
     found = [(_bearing_of(path, runtime), difference) for path, difference in _walk((), old, new)]
     return IdentityDiff(
-        identity=tuple(difference for bearing, difference in found if bearing is IDENTITY),
-        runtime=tuple(difference for bearing, difference in found if bearing is not IDENTITY),
+        identity=tuple(difference for bearing, difference in found if bearing is not RUNTIME),
+        runtime=tuple(difference for bearing, difference in found if bearing is RUNTIME),
     )
 
 
 def identity_of(experiment: Experiment) -> str:
-    """A digest of everything the results of an experiment depend on, in hexadecimal; without its name.
+    """A digest of all in an experiment that its results depend on, in hexadecimal; without its name.
 
     Default values are left out. So the digest stays the same when keys are added to the format, and leaving a key out
-    equals writing its default.
+    equals writing its default. So is what a run records of its version, which no file says.
     """
     written = experiment.model_dump(mode="json", exclude_defaults=True)
     for path in _runtime_settings(written):

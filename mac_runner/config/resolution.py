@@ -20,8 +20,9 @@ from mac_runner.config.materials import MaterialError, with_materials
 from mac_runner.config.named_code import NamedCode
 from mac_runner.config.validation import complaints, inconsistencies, without_effect
 from mac_runner.errors import ConfigError
+from mac_runner.flat import value_at
 from mac_runner.problems import Problem, config_error, dotted, suggestion
-from mac_runner.section import KeyPath
+from mac_runner.section import RECORDED, KeyPath, leaf_fields
 from mac_runner.types import JsonObject, JsonValue
 
 REPLACED_WHOLE: Final = ("model_definitions",)
@@ -162,6 +163,24 @@ def resolved(draft: Draft, base: Path, cache: dict[str, object] | None = None) -
     """
     experiment = _validated(draft, base, {} if cache is None else cache)
     return Loaded(experiment=experiment, resolved=experiment.dumped(), locate=draft.locate)
+
+
+def as_begun(loaded: Loaded, configs: Iterable[JsonObject]) -> Loaded:
+    """The experiment as a run goes on with it: what is filled in from this version stays as it began (`RECORDED`).
+
+    Of `configs`, those recorded in its directory, the first counts; none is asked for where nothing is filled in.
+    Raises ConfigError as `recorded` does.
+    """
+    section, settings = loaded.experiment.settings_key, loaded.experiment.spec.settings
+    filled_in = [(section, *map(str, path)) for path, field in leaf_fields(settings) if RECORDED in field.metadata]
+    config = next(iter(configs), None) if filled_in else None
+    draft = Draft(value=loaded.resolved, origins={(): loaded.locate(())})
+    for path in filled_in:
+        if (began := value_at(config, path)) not in (None, value_at(draft.value, path)):
+            draft = with_value(draft, path, began, draft.locate(()))
+    if draft.value is loaded.resolved:
+        return loaded
+    return replace(loaded, experiment=recorded_draft(draft), resolved=draft.value)
 
 
 def recorded(config: JsonObject, source: str) -> Experiment:

@@ -6,12 +6,23 @@ A command plays an `ExperimentSet`: the combinations of a grid, or one experimen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from mac_runner.config import Combination, Experiment, Grid, Loaded, Override, Written, load, renamed, slug_beside
+from mac_runner.config import (
+    Combination,
+    Experiment,
+    Grid,
+    Loaded,
+    Override,
+    Written,
+    as_begun,
+    load,
+    renamed,
+    slug_beside,
+)
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
 from mac_runner.errors import ConfigError, RunDirectoryError
@@ -22,8 +33,9 @@ from mac_runner.results import Declared
 from mac_runner.runs.declaration import declared_report, refuse_report
 from mac_runner.scheduler import Restoration
 from mac_runner.section import KeyPath
-from mac_runner.store import GridRecord, Survey, grid_entries, is_complete, read_grid, survey
+from mac_runner.store import Disk, GridRecord, Survey, grid_entries, is_complete, read_grid, run_directories, survey
 from mac_runner.store.fork import is_fork
+from mac_runner.store.identity import read_config
 from mac_runner.store.mirror import NOT_HERE, file_system, is_url
 from mac_runner.store.shards import shard_directory
 from mac_runner.types import JsonObject, Lineup
@@ -243,6 +255,7 @@ def _of_one(request: RunRequest, loaded: Loaded) -> ExperimentSet:
     refuse_report(loaded)
     directory = _directory(request, name)
     _refuse_fork(directory)
+    loaded = as_begun(loaded, _configs(directory))
     environment = _checked_environment(loaded)
     setup = Setup(
         loaded=loaded,
@@ -294,7 +307,7 @@ def _refuse_fork(directory: Path) -> None:
 
 
 def _of_combination(request: RunRequest, combination: Combination, directory: Path) -> Setup:
-    loaded = combination.loaded
+    loaded = as_begun(combination.loaded, _configs(directory / combination.slug))
     environment = _checked_environment(loaded)
     return Setup(
         loaded=loaded,
@@ -306,6 +319,13 @@ def _of_combination(request: RunRequest, combination: Combination, directory: Pa
         limit=request.limit,
         shard=_part(request),
     )
+
+
+def _configs(directory: Path) -> Iterator[JsonObject]:
+    """The config recorded in a run directory, or in those of its shards, where there is one that can be read."""
+    for place in run_directories(directory):
+        with suppress(RunDirectoryError):  # Whoever opens it says what is wrong.
+            yield read_config(Disk(), place)
 
 
 def _checked_environment(loaded: Loaded) -> Environment:

@@ -61,7 +61,8 @@ def test_every_field_says_how_it_bears_on_identity(subtests: pytest.Subtests) ->
 
             assert len(marks) == 1, (
                 f"{path} is not classed. Annotate it with IDENTITY if changing it changes what the results mean, or "
-                "with RUNTIME if it only changes how fast or where they are made; then it joins the list in this test."
+                "with RUNTIME if it only changes how fast or where they are made; then it joins the list in this test. "
+                "What is filled in from the version at hand is RECORDED."
             )
 
 
@@ -75,6 +76,15 @@ def test_every_key_is_described_by_the_docstring_under_it() -> None:
     }
 
     assert [key for key, found in {**keys, **schema["properties"]}.items() if not found.get("description")] == []
+
+
+def test_what_is_filled_in_from_this_version_is_compared_and_is_no_part_of_a_digest() -> None:
+    now = loaded(GAME)
+    earlier = loaded(GAME, overrides=["game.roles=[sheriff]"])
+
+    assert {path for path, field in LEAVES.items() if Bearing.RECORDED in field.metadata} == {"game.roles"}
+    assert [found.path for found in differences(now.resolved, earlier.resolved).identity] == ["game.roles"]
+    assert identity_of(now.experiment) == identity_of(earlier.experiment)
 
 
 def test_the_runtime_fields_are_these() -> None:

@@ -1,4 +1,4 @@
-"""What a later version adds leaves recorded games as they are: what is measured."""
+"""What a later version adds leaves recorded games as they are: roles, and what is measured."""
 
 from __future__ import annotations
 
@@ -12,11 +12,44 @@ import pytest
 
 from mac_runner.clock import SystemClock
 from mac_runner.environments.town_of_salem.record import game_record
+from mac_runner.environments.town_of_salem.testing import (
+    Alignment,
+    Faction,
+    NightAbility,
+    Role,
+    Step,
+    others,
+    register,
+    unregister,
+)
+from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.runs.testing import repair_all, verify_all
+from mac_runner.store import read_run, without_timing
+from mac_runner.store.testing import replies
 from mac_runner.types import JsonObject
-from tests.kit import played
+from tests.kit import copied, played
 
 INVESTIGATED = ("investigator", "investigator", "sheriff", "doctor", "godfather", "mafioso", "jester")
+DRAWN = ("random town", "random town", "any", "any", "random mafia", "neutral evil", "town support")
+LOBBIES = pytest.mark.parametrize("lobby", [INVESTIGATED, DRAWN], ids=["investigated", "drawn"])
+REPLIES = 40
+
+# Of the Town, on a list of the Investigator, known by a word that players use, and with a verb of its own.
+BAKER = Role(
+    name="Baker",
+    faction=Faction.TOWN,
+    alignment=Alignment.TOWN_SUPPORT,
+    card="Each night bake for one player.",
+    goal="See the Town win.",
+    group="town",
+    investigator_group=10,
+    short_names=("player",),
+    abilities=(
+        NightAbility(
+            verb="bake", help="bake for that player", step=Step.REPORT, effect=lambda night, action: None, aims=others
+        ),
+    ),
+)
 
 
 def games(lobby: Sequence[str], *, conversations: int = 2) -> JsonObject:
@@ -38,12 +71,80 @@ def games(lobby: Sequence[str], *, conversations: int = 2) -> JsonObject:
 
 
 @contextmanager
+def added(role: Role) -> Iterator[None]:
+    register(role)
+    try:
+        yield
+    finally:
+        unregister(role.id)
+
+
+@contextmanager
 def silent(_title: str, _steps: int) -> Iterator[Any]:
     yield lambda: None
 
 
 def findings(run: Path) -> list[str]:
     return [str(found) for verified in verify_all(run, silent) for found in verified.report.findings]
+
+
+def transcripts(run: Path) -> list[object]:
+    contents = read_run(run)
+    return [without_timing(contents.transcript(task_id)) for task_id in sorted(contents.planned())]
+
+
+def broken_off(run: Path, to: Path) -> Path:
+    """A copy of a run as it was after its first replies."""
+    copied(run, to)
+    (segment,) = (to / "journal").iterdir()
+    lines = segment.read_bytes().splitlines(keepends=True)
+    segment.write_bytes(b"".join(lines[:REPLIES]))
+    for path in (*(to / "transcripts").iterdir(), *to.glob("*.jsonl"), to / "summary.json"):
+        path.unlink()
+    contents = read_run(to)
+    assert replies(contents.disk, contents.layout, lambda _task_id: True)
+    assert not [*contents.rows()]
+    return to
+
+
+@LOBBIES
+def test_a_role_added_later_leaves_recorded_games_sound_and_goes_on_without_it(
+    lobby: Sequence[str], tmp_path: Path
+) -> None:
+    whole = played(games(lobby), tmp_path / "whole")
+    begun = broken_off(whole, tmp_path / "begun")
+    one = played(games(lobby), tmp_path / "one", limit=1)
+    with added(BAKER):
+        assert findings(whole) == []
+        for run in (begun, one):
+            played(games(lobby), run)
+            assert transcripts(run) == transcripts(whole)
+            assert findings(run) == []
+        new = played(games(lobby), tmp_path / "new")
+    assert transcripts(new) != transcripts(whole), "the role changes nothing, so this test shows nothing"
+    for run in (whole, begun, one):
+        assert findings(run) == []
+
+
+@pytest.mark.ci
+def test_a_grid_knows_its_combinations_though_there_are_more_roles(tmp_path: Path) -> None:
+    axes: JsonObject = {"_grid": {"sweep": {"game.calendar.max_days": [1, 2]}}}
+    grid = played({**games(DRAWN, conversations=1), **axes}, tmp_path / "grid")
+    names = {path.parent.name for path in grid.glob("*/experiment.yaml")}
+    with added(BAKER):
+        played({**games(DRAWN), **axes}, grid)
+        assert findings(grid) == []
+    assert {path.parent.name for path in grid.glob("*/experiment.yaml")} == names
+
+
+def test_a_run_with_a_role_that_is_gone_is_refused_by_its_name(tmp_path: Path) -> None:
+    lobby = ("baker", *INVESTIGATED)
+    with added(BAKER):
+        run = played(games(lobby, conversations=1), tmp_path / "run")
+    with pytest.raises(RunDirectoryError, match="roles that are not there now: baker; import the code"):
+        findings(run)
+    with pytest.raises(ConfigError, match="baker"):
+        played(games(lobby, conversations=2), run)
 
 
 def test_a_measure_added_later_leaves_recorded_games_sound_and_lost_ones_are_restored(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
+from mac_runner.environments.town_of_salem.roles.catalogue import catalogue_of
 from mac_runner.environments.town_of_salem.rules.lobbies import deal, plain, role_list, roles_of
 from mac_runner.environments.town_of_salem.settings import Cast, GameConfig
 from mac_runner.errors import ConfigError
@@ -70,10 +71,10 @@ def casting_problems(game: GameConfig, casting: Mapping[str, Cast], definitions:
         yield Problem(_KEY, "is given beside game.seats, and both say who plays; leave one of the two out")
         return
     try:
-        slots = role_list(game.lobby)
+        with catalogue_of(game.roles).in_force():
+            seats = [keys_of(slot, role) for slot, role in possible_seats(role_list(game.lobby))]
     except ConfigError:
-        return  # The environment refuses the lobby itself, with its reason.
-    seats = [keys_of(slot, role) for slot, role in possible_seats(slots)]
+        return  # The environment refuses the lobby or the roles themselves, with its reason.
     wrong = tuple(_wrong_keys(casting, seats))
     yield from wrong or _uncast(casting, seats)
 

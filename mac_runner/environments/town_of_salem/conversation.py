@@ -1,16 +1,17 @@
 """A game as a Conversation: turns go out, replies come in, the rules decide between.
 
 This file holds the dialogue with one seat until it has chosen: prompts, tool requests and their answers, corrections.
-`game_loop` turns its choice into moves.
+`game_loop` turns its choice into moves. Whatever is asked of a game, its own catalogue of roles is then in force.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from mac_runner.environments.base import exhausted
 from mac_runner.environments.town_of_salem.game_loop import GameLoop, OpenTurn
@@ -24,6 +25,7 @@ from mac_runner.environments.town_of_salem.record.game_record import (
     record_of,
 )
 from mac_runner.environments.town_of_salem.record.measures import ReplyCounts
+from mac_runner.environments.town_of_salem.roles.catalogue import catalogue
 from mac_runner.environments.town_of_salem.rules.acts import Act
 from mac_runner.environments.town_of_salem.seat.asking import Asking
 from mac_runner.environments.town_of_salem.seat.context import Context, shorter_than
@@ -47,6 +49,23 @@ from mac_runner.types import (
 
 if TYPE_CHECKING:
     from mac_runner.environments.town_of_salem.seat.template import GameTemplate
+
+
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
+
+
+def _knows_its_roles(
+    method: Callable[Concatenate[Game, _Given], _Found],
+) -> Callable[Concatenate[Game, _Given], _Found]:
+    """Decorator: the catalogue of the game is in force."""
+
+    @wraps(method)
+    def call(game: Game, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Found:
+        with game.catalogue.in_force():
+            return method(game, *args, **kwargs)
+
+    return call
 
 
 @dataclass(slots=True)
@@ -82,7 +101,11 @@ class Game:
         asking: Mapping[str, Asking] | None = None,
         template: GameTemplate | None = None,
     ) -> None:
-        """`asking` says by agent definition how its players are asked; the others are asked as usual."""
+        """`asking` says by agent definition how its players are asked; the others are asked as usual.
+
+        The catalogue in force is that of the game from now on.
+        """
+        self.catalogue = catalogue()
         self._task = task
         self._context = Context(tokens_max=context_tokens_max, template=template)
         self._asking = [(asking or {}).get(agent.definition, PLAIN) for agent in task.agents]
@@ -110,6 +133,7 @@ class Game:
         return self._game.log
 
     @property
+    @_knows_its_roles
     def outcome(self) -> JsonObject | None:
         """None while the game goes on, then its ending and how each player fared."""
         if self._outcome is None and self._game.state.result is not None:
@@ -130,6 +154,7 @@ class Game:
         """Rounds before the open one."""
         return self._game.state.round
 
+    @_knows_its_roles
     def turns(self) -> tuple[Turn, ...]:
         """One turn for each seat that has not answered; in a sequential round each waits for the one before.
 
@@ -152,6 +177,7 @@ class Game:
             after=frozenset(self._task.agents[seat].agent_id for seat in open_turn.after),
         )
 
+    @_knows_its_roles
     def prompt(self, turn: Turn) -> Prompt:
         """The rules, the record, what the seat knows and is asked, and this turn so far."""
         seat = self._seats[turn.agent]
@@ -168,6 +194,7 @@ class Game:
     def _may_ask(self, asked: _Asked | None) -> bool:
         return asked is None or asked.step < TOOL_CALLS_PER_TURN_MAX
 
+    @_knows_its_roles
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
         """Apply a reply, and count what was made of it."""
         receipt = self._answer(turn, reply)
@@ -237,6 +264,7 @@ class Game:
         asked.thread.append(Message(role="assistant", content=reply.text))
         asked.thread.append(Message(role="user", content=said))
 
+    @_knows_its_roles
     def record(self) -> JsonObject:
         """The cast, every event with its audience, every act, and the truth about them."""
         return record_of(self._game.state, self._game.log, self._task, self._game.acts, self._hindsight())

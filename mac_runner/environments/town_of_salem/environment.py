@@ -12,6 +12,7 @@ from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.casting import Casting
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.model.state import Options
+from mac_runner.environments.town_of_salem.roles.catalogue import catalogue_of
 from mac_runner.environments.town_of_salem.rules.lobbies import NAMES, deal, role_list
 from mac_runner.environments.town_of_salem.rules.moves import new_game
 from mac_runner.environments.town_of_salem.seat.asking import Asking
@@ -32,9 +33,12 @@ class TownOfSalem:
 
     def __init__(self, experiment: Experiment) -> None:
         game = experiment.settings_as(GameConfig)
-        self._slots = role_list(game.lobby)
+        self._catalogue = catalogue_of(game.roles)
+        self._slots = self._catalogue.bound(role_list)(game.lobby)
         self._seats = game.seats
-        self._cast = None if game.casting is None else Casting(game.casting, self._slots).definitions
+        self._cast = None
+        if game.casting is not None:
+            self._cast = self._catalogue.bound(Casting(game.casting, self._slots).definitions)
         self._options = options_of(game)
         self._asking = {
             definition.agent_id: asking_of(experiment, definition) for definition in experiment.agent_definitions
@@ -44,7 +48,9 @@ class TownOfSalem:
         self._context_tokens_max = game.context_tokens_max
         self._max_retries = experiment.retry_config.max_retries
         self._when_exhausted = experiment.retry_config.when_exhausted
-        self._template = None if game.template is None else self._checked_template(experiment, game)
+        self._template = None
+        if game.template is not None:
+            self._template = self._catalogue.bound(self._checked_template)(experiment, game)
         self._speak_after = {
             definition.agent_id: frozenset(definition.role_specific_config.speak_after_within_round)
             for definition in experiment.agent_definitions
@@ -57,6 +63,9 @@ class TownOfSalem:
 
     def open(self, task: Task) -> Game:
         """A game in its greeting; a seat has the role of its agent's slot."""
+        return self._catalogue.bound(self._opened)(task)
+
+    def _opened(self, task: Task) -> Game:
         roles = deal(self._slots, task.seed)
         state, opening = new_game(
             seed=task.seed,
@@ -128,7 +137,7 @@ class TownOfSalem:
         if name not in POLICIES:
             known = ", ".join(POLICIES)
             raise ConfigError(f"town_of_salem has no scripted policy {name!r}; it has: {known}")
-        return POLICIES[name]
+        return self._catalogue.bound(POLICIES[name])
 
 
 def _turns_min(players: int, calendar: GameCalendar) -> int:

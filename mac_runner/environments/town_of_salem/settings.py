@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from mac_runner.environments.town_of_salem.model.state import TOOLS_DEFAULT, ToolName
 from mac_runner.latency import LATENCY_MS_MAX, CalibrationChoice, generation_ms_of
-from mac_runner.section import IDENTITY, RUNTIME, TEMPLATE_CHARS_MAX, Listed, Name, Section, Text
+from mac_runner.section import IDENTITY, RECORDED, RUNTIME, TEMPLATE_CHARS_MAX, Listed, Name, Section, Text
 from mac_runner.types import JsonValue, Reply
 
 
@@ -136,6 +136,8 @@ class GameConfig(Section):
     """Who plays what: agent definitions by role, slot, alignment, faction or `*`; a list takes turns by game."""
     pairings: GamePairings | None = None
     """A tournament, as a grid of castings."""
+    roles: Annotated[Annotated[Listed[Text], Field(min_length=1)] | None, RECORDED] = None
+    """The ids of all roles there are; filled in. A run that goes on keeps those it began with."""
     flags: GameFlags = GameFlags()
     """Rules on which sources or tastes differ."""
     calendar: GameCalendar = GameCalendar()
@@ -173,8 +175,15 @@ class GameConfig(Section):
 
 
 def with_materials(game: GameConfig, base: Path, _cache: dict[str, object], _seed: int) -> GameConfig:
-    """The settings with the template and the latency that they name. Raises MaterialError when one cannot be used."""
+    """The settings with the template and the latency that they name, and with the roles that there are.
+
+    Raises MaterialError for a file that cannot be used.
+    """
     from mac_runner.config.materials import read_template, with_calibration  # The config imports this module.
+    from mac_runner.environments.town_of_salem.roles import ROLES
+
+    if game.roles is None:
+        game = game.model_copy(update={"roles": tuple(ROLES)})
 
     latency = with_calibration(game.latency, base, ("game", "latency"))
     if latency is not game.latency:

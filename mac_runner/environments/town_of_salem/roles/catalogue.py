@@ -1,60 +1,159 @@
 """The catalogue of roles: those found by their files, and those registered from outside.
 
-Roles that deal with other roles look them up here while a game is played. What other modules derive from the roles
-is computed when first asked for, and again after a role was registered or removed.
+A game knows the roles that there were when its run began, whatever was added since: while it is played, their
+`Catalogue` is in force, and otherwise that of all roles. Whoever deals with other roles looks them up in `ROLES`. What
+other modules derive from the roles is computed when first asked for, once for each catalogue.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache, lru_cache, wraps
 from pathlib import Path
-from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from mac_runner.environments.town_of_salem.model.role import Ability, Role
 
-
-class _Cached(Protocol):
-    def cache_clear(self) -> None: ...
-
-
-_CachedT = TypeVar("_CachedT", bound=_Cached)
+_Given = ParamSpec("_Given")
 _Key = TypeVar("_Key")
+_Found = TypeVar("_Found")
+_Made = TypeVar("_Made", covariant=True)
 _Value = TypeVar("_Value", covariant=True)
 
-_roles: dict[str, Role] = {}
-_caches: list[_Cached] = []
 
-ROLES: Mapping[str, Role] = MappingProxyType(_roles)
-"""Role id to role, in alphabetical order; always current."""
+class _Cached(Protocol[_Made]):
+    @property
+    def __wrapped__(self) -> Callable[..., _Made]: ...
+
+    def cache_parameters(self) -> Any: ...
+
+
+class Catalogue:
+    """Roles by id, in the order of their names, and what was derived from them."""
+
+    def __init__(self, roles: Iterable[Role]) -> None:
+        self.roles = {role.id: role for role in sorted(roles, key=lambda role: role.name)}
+        self.derived: dict[Callable[..., Any], Callable[..., Any]] = {}
+        """By function that follows the roles, the same with what it returned so far."""
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """The catalogue of all that is done inside the block."""
+        before = _in_force.set(self)
+        try:
+            yield
+        finally:
+            _in_force.reset(before)
+
+    def bound(self, function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
+        """The function, with this catalogue in force whenever it is called."""
+        return _Bound(self, function)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound(Generic[_Given, _Found]):
+    """A function with its catalogue. Two of the same are equal, so scripted players share an engine."""
+
+    catalogue: Catalogue
+    function: Callable[_Given, _Found]
+
+    def __call__(self, *args: _Given.args, **kwargs: _Given.kwargs) -> _Found:
+        with self.catalogue.in_force():
+            return self.function(*args, **kwargs)
+
+
+_in_force: ContextVar[Catalogue] = ContextVar("_in_force")
+_all = Catalogue(())
+
+
+def catalogue() -> Catalogue:
+    """The catalogue in force."""
+    return _in_force.get(_all)
+
+
+def follows_roles(cached: _Cached[_Made]) -> Callable[..., _Made]:
+    """Decorator over `cache` or `lru_cache`: each catalogue has a cache of its own."""
+    function = cached.__wrapped__
+    keeping = lru_cache(**cached.cache_parameters())
+
+    @wraps(function)
+    def of_the_catalogue(*args: Any) -> _Made:
+        derived = _in_force.get(_all).derived  # Not by `catalogue()`: it is asked for hundreds of times a turn.
+        found = derived.get(function) or derived.setdefault(function, keeping(function))
+        made: _Made = found(*args)
+        return made
+
+    return of_the_catalogue
+
+
+class RoleTable(Mapping[_Key, _Value]):
+    """A table made from the roles of a catalogue when it is first read."""
+
+    def __init__(self, make: Callable[[], Mapping[_Key, _Value]]) -> None:
+        self._current = follows_roles(cache(make))
+
+    def __getitem__(self, key: _Key) -> _Value:
+        return self._current()[key]
+
+    def __iter__(self) -> Iterator[_Key]:
+        return iter(self._current())
+
+    def __len__(self) -> int:
+        return len(self._current())
+
+
+class _Roles(RoleTable[str, Role]):
+    def __getitem__(self, key: str) -> Role:
+        return _in_force.get(_all).roles[key]
+
+
+ROLES: Mapping[str, Role] = _Roles(lambda: catalogue().roles)
+"""Role id to role, in alphabetical order, of the catalogue in force."""
+
+
+def catalogue_of(ids: tuple[str, ...] | None) -> Catalogue:
+    """The catalogue of a run that began with these roles; None: all there are. Raises ConfigError for one gone."""
+    return _all if ids is None else _recorded(ids)
+
+
+@follows_roles
+@cache
+def _recorded(ids: tuple[str, ...]) -> Catalogue:
+    if gone := [role_id for role_id in ids if role_id not in _all.roles]:
+        raise ConfigError(
+            f"game.roles: the run began with roles that are not there now: {', '.join(gone)}; import the code that "
+            "registers them, or use the version that played it",
+            key=("game", "roles"),
+        )
+    return _all if ids == tuple(_all.roles) else Catalogue(_all.roles[role_id] for role_id in ids)
 
 
 def register(role: Role) -> None:
     """Add a role to the game. Raises ValueError when it contradicts another role.
 
     A role of another package enters the prompts, the acts, the random slots of lobbies and the scripted players like
-    one of this package. Register it before a run begins; running games would mix both sets of roles.
+    one of this package, in runs that begin later.
     """
-    if role.id in _roles:
+    if role.id in _all.roles:
         raise ValueError(f"there is a role {role.id!r} already")
-    for other in _roles.values():
+    for other in _all.roles.values():
         _check(role, other)
-    _set({**_roles, role.id: role})
+    _set([*_all.roles.values(), role])
 
 
 def unregister(role_id: str) -> None:
     """Take a role out of the game again."""
-    _set({other: role for other, role in _roles.items() if other != role_id})
+    _set(role for role in _all.roles.values() if role.id != role_id)
 
 
-def _set(roles: Mapping[str, Role]) -> None:
-    _roles.clear()
-    _roles.update(sorted(roles.items(), key=lambda item: item[1].name))
-    for cached in _caches:
-        cached.cache_clear()
+def _set(roles: Iterable[Role]) -> None:
+    global _all
+    _all = Catalogue(roles)
 
 
 def _check(role: Role, other: Role) -> None:
@@ -73,28 +172,6 @@ def _form(ability: Ability) -> tuple[object, ...]:
     return ability.help, ability.aims is None, ability.second_aims is None, ability.takes_text
 
 
-def follows_roles(cached: _CachedT) -> _CachedT:
-    """Decorator over `cache` or `lru_cache`: the cache is emptied when the roles change."""
-    _caches.append(cached)
-    return cached
-
-
-class RoleTable(Mapping[_Key, _Value]):
-    """A table made from the roles when first read, and made again when they changed."""
-
-    def __init__(self, make: Callable[[], Mapping[_Key, _Value]]) -> None:
-        self._current = follows_roles(cache(make))
-
-    def __getitem__(self, key: _Key) -> _Value:
-        return self._current()[key]
-
-    def __iter__(self) -> Iterator[_Key]:
-        return iter(self._current())
-
-    def __len__(self) -> int:
-        return len(self._current())
-
-
 def load() -> None:
     """Register every role that a file of this package defines."""
     package = __name__.rpartition(".")[0]
@@ -102,5 +179,5 @@ def load() -> None:
         module = importlib.import_module(f"{package}.{info.name}")
         for value in list(vars(module).values()):
             # Files import roles of others.
-            if isinstance(value, Role) and _roles.get(value.id) is not value:
+            if isinstance(value, Role) and _all.roles.get(value.id) is not value:
                 register(value)
