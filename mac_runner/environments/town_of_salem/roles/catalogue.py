@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from mac_runner.environments.town_of_salem.model.role import Ability, Role
+from mac_runner.errors import ConfigError
 
 _Given = ParamSpec("_Given")
 _Key = TypeVar("_Key")
