@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from mac_runner.clock import SystemClock
-from mac_runner.environments.town_of_salem.record import game_record, measures
+from mac_runner.environments.town_of_salem.record import game_record
 from mac_runner.environments.town_of_salem.testing import (
     Alignment,
     Faction,
     NightAbility,
     Role,
     Step,
+    measure,
     others,
     register,
     unregister,
@@ -152,7 +153,7 @@ def test_a_measure_added_later_leaves_recorded_games_sound_and_lost_ones_are_res
 ) -> None:
     run = played(games(INVESTIGATED), tmp_path / "run")
     lost = next((run / "transcripts").iterdir())
-    before, measure = lost.read_bytes(), measures.measure
+    before = lost.read_bytes()
     monkeypatch.setattr(game_record, "measure", lambda *seen: [row + Counter({"loaves": 1}) for row in measure(*seen)])
     assert findings(run) == []
     lost.unlink()
