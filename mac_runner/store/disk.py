@@ -195,11 +195,6 @@ class Disk:
         self.pulse = 0
         """Grows with each completed operation: a disk hangs when it stays the same for long."""
 
-    @property
-    def system(self) -> System:
-        """The calls it is made of."""
-        return self._system
-
     def exists(self, path: Path) -> bool:
         """Whether the name is taken."""
         with _naming("look for", path):
@@ -390,11 +385,12 @@ class Disk:
     def strays(self, directory: Path) -> list[Path]:
         """The temporary files in a directory that no process needs any more; none where this one cannot remove them."""
         found = [directory / name for name in self.names(directory) if name.startswith(TEMPORARY_PREFIX)]
-        return [path for path in found if self.is_stray(path) and self._system.is_writable(directory)]
-
-    def is_stray(self, path: Path) -> bool:
-        """Whether no process needs a temporary file any more."""
-        return not self._system.is_in_use(path.name.removeprefix(TEMPORARY_PREFIX))
+        return [
+            path
+            for path in found
+            if not self._system.is_in_use(path.name.removeprefix(TEMPORARY_PREFIX))
+            and self._system.is_writable(directory)
+        ]
 
     def _unlink(self, path: Path) -> None:
         if self._system.exists(path):

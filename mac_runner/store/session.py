@@ -130,10 +130,9 @@ class SessionLog:
         self.layout = layout
         self.clock = clock
         self._segment = segment
-        self._start = start
+        self._start: Callable[[], None] | None = start
         self._show_life = show_life
         self._started_s = clock.monotonic_s()
-        self._has_begun = False
         self._files: dict[Path, OpenFile] = {}
         self.is_withdrawn = False
         """Set before `finish`: nothing is written."""
@@ -160,13 +159,12 @@ class SessionLog:
                 closing.callback(self.disk.close, file)
 
     def _begin_once(self) -> None:
-        if not self._has_begun:
-            self._has_begun = True
-            self._begin()
+        if self._start is not None:
+            start, self._start = self._start, None  # It holds all that was found, which is large.
+            self._begin(start)
 
-    def _begin(self) -> None:
-        """Write what the start of the session came to."""
-        self._start()
+    def _begin(self, start: Callable[[], None]) -> None:
+        start()
         self._segment.write()
         # A kill may have left half a line at the end.
         self._append(self.layout.events, b"" if self.disk.ends_line(self.layout.events) else b"\n")
@@ -230,8 +228,8 @@ class Session(SessionLog):
         with full_disk_named(self._need):
             self._commit(items)
 
-    def _begin(self) -> None:
-        super()._begin()
+    def _begin(self, start: Callable[[], None]) -> None:
+        super()._begin(start)
         self._append(self.layout.index, b"")
         self._write_manifest()
         self._log_events(self._opening)
