@@ -320,6 +320,7 @@ def _restore(
     rows: list[JsonObject] = []
     if not lost:
         return rows
+    disk.make_directory(layout.transcripts)
     replies = journal.replies(disk, layout, lost.__contains__)
     for task in tasks.those(lost.__contains__):
         row, recorded = lost[task.task_id], replies.pop(task.task_id, [])

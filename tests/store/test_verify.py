@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -426,6 +427,15 @@ def test_what_is_damaged_or_gone_is_written_again_and_the_index_stays(run_dir: P
     assert (run_dir / "toy_index.jsonl").read_bytes() == index
     assert (run_dir / "damaged/toy_00000.json").read_bytes() != whole["toy_00000.json"]
     assert player.verified(run_dir).findings == ()
+
+
+def test_transcripts_whose_directory_is_gone_are_written_again(run_dir: Path) -> None:
+    whole = contents(player.played(run_dir, REPAIRED))
+    shutil.rmtree(run_dir / "transcripts")
+
+    open_thorough(run_dir).close()
+
+    assert contents(run_dir) == whole
 
 
 @pytest.mark.ci
