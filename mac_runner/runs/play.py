@@ -35,6 +35,7 @@ from mac_runner.scheduler import Progress, run_pooled
 from mac_runner.scheduler.policies import Policies
 from mac_runner.status import Display, Meter, StatusFrame, Tally, read_progress, tick
 from mac_runner.store import (
+    Disk,
     Need,
     Survey,
     encode_for_reading,
@@ -43,6 +44,7 @@ from mac_runner.store import (
     read_run,
     write_tables,
 )
+from mac_runner.store.grid import holds
 from mac_runner.store.layout import SUMMARY
 from mac_runner.store.lock import LeaseWatch
 from mac_runner.store.session import Recorder
@@ -366,7 +368,10 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
 
 
 def _write_summary(directory: Path, summary: JsonObject, clock: Clock) -> None:
-    write_tables(directory, {SUMMARY: encode_for_reading(summary)}, clock=clock)
+    data = encode_for_reading(summary)
+    # Temporary files in a directory of shards may be of a worker on another machine, so it is not swept for nothing.
+    if not holds(Disk(), directory / SUMMARY, data):
+        write_tables(directory, {SUMMARY: data}, clock=clock)
 
 
 class _Session:

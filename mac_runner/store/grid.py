@@ -308,7 +308,7 @@ def _recorded_usage(usages: Iterable[JsonObject]) -> JsonObject:
 def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, disk: Disk | None = None) -> None:
     """Update the files of a grid or a run that is not under way, and sweep it; no lock is taken if all is right."""
     disk = disk or Disk()
-    if all(_holds(disk, directory / name, data) for name, data in files.items()) and not disk.strays(directory):
+    if all(holds(disk, directory / name, data) for name, data in files.items()) and not disk.strays(directory):
         return
     with locked(disk, directory, clock):
         disk.sweep(directory)
@@ -317,11 +317,12 @@ def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, d
 
 def _put_all(disk: Disk, directory: Path, files: Mapping[str, bytes]) -> None:
     for name, data in files.items():
-        if not _holds(disk, directory / name, data):
+        if not holds(disk, directory / name, data):
             disk.write_atomic(directory / name, [data])
 
 
-def _holds(disk: Disk, path: Path, data: bytes) -> bool:
+def holds(disk: Disk, path: Path, data: bytes) -> bool:
+    """Whether a file has these bytes."""
     return disk.exists(path) and disk.read(path) == data
 
 

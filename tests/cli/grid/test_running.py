@@ -282,7 +282,6 @@ def test_combinations_are_compared_beside_a_summary_that_does_not_depend_on_it(
     at_once("show runs/small --tables paired").done("paired differences")
     with_stats = files()
     monkeypatch.setattr("mac_runner.compared.find_spec", lambda name: None)
-    at_once("verify runs/small").done("are not judged")
     at_once("small.yaml").done(told=("pip install ", "[stats]"))
 
     assert "[stats]" not in compared.stderr
@@ -292,16 +291,15 @@ def test_combinations_are_compared_beside_a_summary_that_does_not_depend_on_it(
 
 
 @pytest.mark.ci
-def test_comparisons_that_are_not_what_the_games_make_of_them_are_found(lab: Lab, at_once: AtOnce) -> None:
+def test_comparisons_that_are_not_what_the_games_make_of_them_are_written_again(lab: Lab, at_once: AtOnce) -> None:
     path = lab.run_dir().path / "comparisons.json"
     at_once(grid({"game.flags.mafia_parity": [False, True], **SEEDS}, conversations=2)).done()
     lab.verified(path.parent)
     written = path.read_text()
     for found in (written.replace('"deals": 4', '"deals": 5'), written[:-20]):
         path.write_text(found)
-        at_once("verify runs/small").ends(Exit.FAILURES, printed="comparisons.json")
-    at_once("small.yaml").done()
-    assert path.read_text() == written
+        at_once("small.yaml").done()
+        assert path.read_text() == written
 
 
 def test_a_failed_conversation_of_any_combination_decides_the_exit_code(
