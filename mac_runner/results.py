@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -18,6 +18,9 @@ from mac_runner.intervals import ClusteredMean, ClusteredRate, ExactClusteredMea
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import Fact, Scene
+
+if TYPE_CHECKING:
+    from mac_runner.environments.measures import Measure
 
 UNKNOWN: Final = "–"
 NOUN: Final = "conversations"
@@ -245,6 +248,8 @@ class ResultsSpec:
     """Begins to count."""
     noun: str = NOUN
     """What its conversations are called, several of them."""
+    measures: Sequence[Measure] = ()
+    """What the figures of a report show of it (`environments/measures.py`)."""
     headline: Callable[[JsonObject, JsonObject], str] = lambda _summary, _compared: ""
     """The answer in a sentence, from the summary of a run or a grid, and of a grid from `comparisons.json`.
 

@@ -217,9 +217,9 @@ def test_environment_of_the_page_plays_a_grid_and_keeps_the_contract(lab: Lab) -
 
     assert (one.returncode, grid.returncode) == (0, 0), one.stderr + grid.stderr
     summary: Any = lab.run_dir("coin").summary
-    coin = summary["coin"]
+    coin = summary["coin"]["right"]
     assert summary["conversations"]["finished"] == 20
-    assert (coin["n"], coin["rate"]) == (2 * 3 * 20, round(coin["right"] / coin["n"], 4))
+    assert (coin["n"], coin["rate"]) == (2 * 3 * 20, round(coin["count"] / coin["n"], 4))
     shown = started(lab, "mac_run.py", "show", "runs/coin", "--tables").stdout
     assert "of the coin" in shown
     assert f"{coin['rate']:.1%}" in shown

@@ -1,6 +1,7 @@
 """Which figures the conversations of an environment have. No page names an environment: all come from here.
 
-An environment that is not listed, such as that of a plug-in, has the figures that every run has.
+An environment that is not listed, such as that of a plug-in, has the figures of its measures, and those that every run
+has.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from importlib import import_module
 from typing import Any, Final, Protocol, TypeAlias
 
 from mac_runner.figures.data import RunData, Study
+from mac_runner.figures.measures import measured_sections
 from mac_runner.figures.model import Section
 
 _MODULES: Final[Mapping[str, str]] = {
@@ -45,10 +47,10 @@ def environment_figures(environment: str) -> EnvironmentFigures | None:
 def run_sections(data: RunData) -> Sections:
     """The chapters of the environment of a run."""
     own = environment_figures(data.environment)
-    return () if own is None else own.run_sections(data)
+    return measured_sections([data]) if own is None else own.run_sections(data)
 
 
 def study_sections(study: Study) -> Sections:
     """The chapters that compare runs of one environment."""
     own = environment_figures(study.reference.environment)
-    return () if own is None else own.study_sections(study)
+    return measured_sections(study.runs) if own is None else own.study_sections(study)

@@ -10,6 +10,7 @@ from mac_runner.environments.discussion.formats import convert
 from mac_runner.environments.discussion.identity import identity_of
 from mac_runner.environments.discussion.imports.yaml_text import yaml_text
 from mac_runner.environments.discussion.influence import NOT_SHOWN
+from mac_runner.environments.discussion.measures import MEASURES, own_identity
 from mac_runner.environments.discussion.prompts import DiscussionView, aside_field
 from mac_runner.environments.discussion.questions import (
     YES_OR_NO,
@@ -25,17 +26,16 @@ from mac_runner.environments.discussion.reading.matching import Match, Matcher, 
 from mac_runner.environments.discussion.reading.unknowns import refuses, unknown_choice
 from mac_runner.environments.discussion.reading.words import words
 from mac_runner.environments.discussion.results.answer_table import ANSWER_COLUMNS, answer_rows
-from mac_runner.environments.discussion.results.bias import BiasTally
+from mac_runner.environments.discussion.results.bias import Tally, stances_of
 from mac_runner.environments.discussion.results.comparisons import COMPARED, KEY, compare_discussions
 from mac_runner.environments.discussion.results.counter import DiscussionResults
-from mac_runner.environments.discussion.results.identities import own_identity
-from mac_runner.environments.discussion.results.outcome import BiasItem, Share
-from mac_runner.environments.discussion.results.rates import NUMBERS, Clusters, Rate
+from mac_runner.environments.discussion.results.outcome import BiasItem
 from mac_runner.environments.discussion.results.stances import Answer
 from mac_runner.environments.discussion.results.tables import (
     RESULTS,
     discussion_figures,
     discussion_lines,
+    discussion_results,
     discussion_tables,
 )
 from mac_runner.environments.discussion.roles import ROLES, Moment
@@ -50,3 +50,4 @@ from mac_runner.environments.discussion.settings import (
 from mac_runner.environments.discussion.state import Said, readable
 from mac_runner.environments.discussion.targets import NO_ANSWER_INFO, NO_TARGET, NOT_A_GROUP, NOT_AVAILABLE, bias_item
 from mac_runner.environments.discussion.templates import KIND
+from mac_runner.environments.measures import NUMBERS, Clusters, Rate, Share

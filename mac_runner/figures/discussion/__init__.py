@@ -3,87 +3,101 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final, NamedTuple
 
 from mac_runner.config import recorded_speakers
+from mac_runner.environments.discussion.measures import CONFORMITY
 from mac_runner.environments.discussion.results.counter import DiscussionResults
 from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.discussion.accuracy import accuracy_figures, compared_accuracy
-from mac_runner.figures.discussion.bias import bias_figures, compared_bias
-from mac_runner.figures.discussion.conformity import conformity_figure
-from mac_runner.figures.discussion.course import course_figures
+from mac_runner.figures.discussion.course import course_figure, transition_figures
 from mac_runner.figures.discussion.differences import difference_figures
 from mac_runner.figures.discussion.failed import failed_figure
-from mac_runner.figures.discussion.influence import influence_figures
+from mac_runner.figures.measures import counted, measured_figures
 from mac_runner.figures.model import Figure, Section
-from mac_runner.intervals import one_cluster
+from mac_runner.registry import results_specs
 from mac_runner.reports.usability import by_model
 from mac_runner.results import default_shares, integer, section, with_defaults
 from mac_runner.types import JsonObject
 
+_CHAPTERS: Final = {
+    "accuracy": "Accuracy",
+    "bias": "Bias",
+    "influence": "Influence",
+    "course": "Course and consensus",
+    "": "Results",
+}
+
+
+class _Read(NamedTuple):
+    """A run, under a name that says how often its agents took their default, and its discussions counted."""
+
+    data: RunData
+    results: DiscussionResults
+    summary: JsonObject
+
 
 def run_sections(data: RunData) -> tuple[Section, ...]:
     """The chapters of a run; none without a finished discussion."""
-    _, report = _read(data)
-    if not report:
+    found = _read(data)
+    report = section(found.summary, "discussions")
+    if not report.get("n"):
         return ()
-    conformity = conformity_figure(data)
-    failed = tuple(filter(None, [failed_figure([data])]))
-    found = (
-        ("accuracy", "Accuracy", (*accuracy_figures(report), *failed)),
-        ("bias", "Bias", (*bias_figures(report),)),
-        ("influence", "Influence", (*influence_figures(report), *((conformity,) if conformity is not None else ()))),
-        ("course", "Course and consensus", (*course_figures(report),)),
-    )
-    return tuple(Section(id=name, title=title, figures=figures) for name, title, figures in found if figures)
+    before = {"influence": transition_figures(report), "course": [course_figure(report)]}
+    return _sections([found], {name: before.get(name, ()) for name in _CHAPTERS})
 
 
 def study_sections(study: Study) -> tuple[Section, ...]:
     """The chapters that compare runs over the questions that they share."""
-    read = [_read(data) for data in study.runs]
-    reports = [(data.name, report) for data, report in read if report]
-    if not reports:
+    read = {data.name: _read(data) for data in study.runs}
+    begun = [found for found in read.values() if section(found.summary, "discussions").get("n")]
+    if not begun:
         return ()
-    # Rows of a run say how often its agents took their default.
-    named = {old.name: data.name for old, (data, _) in zip(study.runs, read, strict=True)}
-    study = replace(study, runs=[data for data, _ in read], baseline=named[study.reference.name])
-    differences: Sequence[Figure] = difference_figures(study)
-    failed = tuple(filter(None, [failed_figure(study.runs)]))
-    found: Iterator[tuple[str, str, tuple[Figure, ...]]] = iter(
-        (
-            ("differences", "Differences from the baseline", (*differences,)),
-            ("accuracy", "Accuracy", (*compared_accuracy(reports), *failed)),
-            ("bias", "Bias", (*compared_bias(reports),)),
-        )
+    baseline = read[study.reference.name].data.name
+    differences = difference_figures(replace(study, runs=[found.data for found in read.values()], baseline=baseline))
+    first = Section(id="differences", title="Differences from the baseline", figures=differences)
+    return (
+        *((first,) if differences else ()),
+        *_sections([*read.values()], {"accuracy": (), "bias": (), "": ()}, has_runs=True),
     )
-    return tuple(Section(id=name, title=title, figures=figures) for name, title, figures in found if figures)
 
 
-def _read(data: RunData) -> tuple[RunData, JsonObject]:
-    """What the summary of the run says of discussions; empty without any.
+def _sections(
+    read: Sequence[_Read], before: Mapping[str, Iterable[Figure]], *, has_runs: bool = False
+) -> tuple[Section, ...]:
+    """Chapters: the figures that each begins with, those of the measures, and that of failed discussions."""
+    measures = (*results_specs()["discussion"].measures, CONFORMITY)
+    summaries = {found.data.name: found.summary for found in read}
+    failed = failed_figure([(found.data, found.results.counted) for found in read])
+    chapters = {
+        name: (*first, *measured_figures(measures, summaries, has_runs=has_runs, chapter=name))
+        for name, first in before.items()
+    }
+    chapters["accuracy"] += () if failed is None else (failed,)
+    return tuple(
+        Section(id=name or "results", title=_CHAPTERS[name], figures=each) for name, each in chapters.items() if each
+    )
+
+
+def _read(data: RunData) -> _Read:
+    """Count the discussions of a run.
 
     The names of the run, its agents and its models say how often these took their default, where that has to be said.
     """
-    counted = DiscussionResults()
+    results = DiscussionResults((*results_specs()["discussion"].measures, CONFORMITY))
+    summary = counted(results, data).report()
     taken: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    n = 0
     for ended in data.ended():
         found = section(section(ended.row, "counts"), "turns_by_definition")
         for name in found:
             taken[name].update({key: integer(count) or 0 for key, count in section(found, name).items()})
-        if ended.outcome is not None:
-            with one_cluster(ended.cluster):
-                counted.add(ended.outcome, f"the index row of {ended.task_id!r}, outcome")
-            n += 1
-    if not n:
-        return data, {}
     turns: JsonObject = {name: {**counts} for name, counts in taken.items()}
     agents, models, whole = (
         default_shares({"turns_by_definition": by_model(turns, names)})
         for names in ({}, recorded_speakers(data.experiment), dict.fromkeys(turns, data.name))
     )
-    report = section(counted.report(), "discussions")
+    report = section(summary, "discussions")
     moved = section(report, "moved")
     rows: dict[str, tuple[JsonObject, Mapping[str, float]]] = {
         "by_agent": (section(report, "by_agent"), agents),
@@ -91,7 +105,8 @@ def _read(data: RunData) -> tuple[RunData, JsonObject]:
         "moved": ({author: _named(section(moved, author), agents) for author in moved}, agents),
     }
     named = {key: _named(*of) for key, of in rows.items()}
-    return replace(data, name=with_defaults(data.name, whole.get(data.name))), {**report, **named}
+    name = with_defaults(data.name, whole.get(data.name))
+    return _Read(replace(data, name=name), results, {**summary, "discussions": {**report, **named}})
 
 
 def _named(rows: JsonObject, shares: Mapping[str, float]) -> JsonObject:

@@ -1,52 +1,90 @@
-"""How discussions went: changes by round, consensus, endings."""
+"""How discussions went, and what became of first answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from mac_runner.figures.discussion.rates import cases, rate_columns, rate_methods, rate_row
-from mac_runner.figures.model import DataColumn, Figure
-from mac_runner.figures.plots import by_round
+from mac_runner.environments.discussion.measures import MEASURES
+from mac_runner.environments.measures import Row
+from mac_runner.figures.measures import numbers_of, rate_columns, rate_methods
+from mac_runner.figures.model import DataColumn, Figure, Value
+from mac_runner.figures.plots import heat
 from mac_runner.results import integer, section
 from mac_runner.types import JsonObject
 
+_RATES: Final = {
+    "consensus": "discussions that ended in consensus",
+    "changes": "answers that changed from one round to the next",
+    "followed": "answers taken over from another, of those read that differed",
+}
+_TRANSITIONS: Final = {
+    "stance_ambiguous": "What became of first answers in ambiguous contexts?",
+    "stance_disambiguated": "What became of first answers in disambiguated contexts?",
+    "correctness": "Did right answers stay right?",
+}
 
-def course_figures(report: JsonObject) -> Iterator[Figure]:
-    """Consensus and endings as a table, and how many change their answer in each round."""
+
+def course_figure(report: JsonObject) -> Figure:
+    """Consensus and endings as a table."""
     n = integer(report.get("n")) or 0
+    measures = {measure.place.removeprefix("discussions."): measure for measure in MEASURES}
     rows = [
-        rate_row(section(report, key), what=words)
-        for key, words in (
-            ("consensus", "discussions that ended in consensus"),
-            ("changes", "answers that changed from one round to the next"),
-            ("followed", "answers taken over from another, of those read that differed"),
-        )
+        {"what": words, **numbers_of(measures[key], Row((), section(report, key)))} for key, words in _RATES.items()
     ]
-    yield Figure(
+    return Figure(
         id="course",
         title="How often do discussions end in agreement, and how often do answers change?",
         caption=f"{n:,} finished discussions, with {report.get('rounds_mean')} rounds on average. Endings: "
         f"{', '.join(f'{name} {count}' for name, count in section(report, 'ended_by').items())}.",
         n=n,
         unit="discussions",
-        columns=rate_columns(("what", "what"), value="share", kind="rate", cases="cases"),
+        columns=(DataColumn(name="what", title="what"), *rate_columns("share", "rate", "cases")),
         rows=tuple(rows),
-        methods=rate_methods(rows),
+        methods=rate_methods(measures["consensus"], rows),
     )
-    changes = section(report, "changes_by_round")
-    rows = [rate_row(section(changes, number), round=float(number)) for number in changes]
-    if len(rows) > 1:
+
+
+def transition_figures(report: JsonObject) -> Iterator[Figure]:
+    """From the kind of first answers to the kind of last ones."""
+    for kind, title in _TRANSITIONS.items():
+        counts = section(section(section(report, "transitions"), kind), "first_to_final")
+        yield from _transition(counts, kind, title)
+
+
+def _transition(counts: JsonObject, kind: str, title: str) -> Iterator[Figure]:
+    befores = [before for before in counts if any(section(counts, before).values())]
+    afters = [after for after in counts if any(section(counts, before).get(after) for before in counts)]
+    rows: list[dict[str, Value]] = []
+    for before in befores:
+        found = {after: integer(section(counts, before).get(after)) or 0 for after in afters}
+        n = sum(found.values())
+        for after, count in found.items():
+            share = count / n if n else None
+            text = f"{count} ({share:.0%})" if share is not None else ""
+            rows.append({"before": before, "after": after, "count": count, "share": share, "text": text})
+    if rows:
+        n = sum(int(row["count"] or 0) for row in rows)
         yield Figure(
-            id="changes-by-round",
-            title="When do participants change their answers?",
-            caption="Share of answers that are another than in the round before, with 95 % interval.",
-            n=cases(rows),
-            unit="answers",
+            id=f"transitions-{kind.replace('_', '-')}",
+            title=title,
+            caption=f"{n:,} participants of finished discussions: the kind of their first answer (rows) and of their "
+            "last (columns), as counts and shares of the row.",
+            n=n,
+            unit="participants",
             columns=(
-                DataColumn(name="round", title="round", kind="count"),
-                *rate_columns(value="changed", kind="rate"),
+                DataColumn(name="before", title="first"),
+                DataColumn(name="after", title="last"),
+                DataColumn(name="count", title="participants", kind="count"),
+                DataColumn(name="share", title="of the row", kind="rate"),
             ),
             rows=tuple(rows),
-            spec=by_round(rows, title="changed answers", unit="rate"),
-            methods=rate_methods(rows),
+            spec=heat(
+                rows,
+                across="after",
+                down="before",
+                value="share",
+                text="text",
+                titles=("last answer", "first answer"),
+            ),
         )

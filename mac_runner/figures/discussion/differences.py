@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mac_runner.compared import CLUSTERS_MIN, RESAMPLES, how_paired
+from mac_runner.environments.discussion.measures import MEASURES
 from mac_runner.environments.discussion.results.comparison_tables import grid_differences
 from mac_runner.environments.discussion.results.comparisons import (
     COMPARED,
@@ -21,17 +22,10 @@ from mac_runner.results import Declared, Difference, PlayedCombination, section
 from mac_runner.types import JsonObject
 
 _WORDS: Final = {
-    "accuracy.first": "right first answers",
-    "accuracy.final": "right last answers",
-    "accuracy.group": "right answers of the group",
-    "consensus": "discussions in consensus",
-    "changes": "changed answers",
-    "followed": "answers taken over",
-    **{
-        f"bias.{kind}.{context}": f"bias of {words} in {context} contexts"
-        for kind, words in (("first", "first answers"), ("final", "last answers"), ("group", "the group"))
-        for context in ("ambiguous", "disambiguated")
-    },
+    shown.name: shown.words
+    for measure in MEASURES
+    for keys in measure.compared
+    if (shown := measure.in_grid(keys)) is not None
 }
 _STATEMENT: Final = (
     "Differences from the baseline are paired by question, or by number where all discussions are of one question. "

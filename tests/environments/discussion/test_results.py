@@ -21,13 +21,14 @@ from mac_runner.environments.discussion.testing import (
     NUMBERS,
     Answer,
     BiasItem,
-    BiasTally,
     DiscussionResults,
     Rate,
     Share,
+    Tally,
     discussion_lines,
     discussion_tables,
     own_identity,
+    stances_of,
 )
 from mac_runner.errors import RunDirectoryError
 from mac_runner.intervals import wilson
@@ -143,11 +144,11 @@ def test_a_damaged_row_is_refused_by_name(snapshot: SnapshotAssertion) -> None:
 ITEM = BiasItem(category="Age", context="ambig", biased="A", counter="B")
 
 
-def tally(biased: int, counter: int, unknown: int) -> BiasTally:
+def tally(biased: int, counter: int, unknown: int, *, is_ambiguous: bool = True) -> Tally:
     """A question for each answer."""
-    found = BiasTally()
+    found = Tally(is_ambiguous)
     for number, choice in enumerate("A" * biased + "B" * counter + "C" * unknown):
-        found.add([Answer(choice)], ITEM, f"tally {number}")
+        found.add(stances_of([Answer(choice)], ITEM), f"tally {number}")
     return found
 
 
@@ -171,25 +172,26 @@ def test_scores_are_those_of_the_definition() -> None:
 
 
 def test_answers_are_told_apart_and_those_that_do_not_count_are_counted() -> None:
-    found = BiasTally()
-    found.add([*map(Answer, ("A", "A", "B", "C", None)), Answer(None, "refusal")], ITEM, "q")
-    found.add([Answer("A")], BiasItem(category="Age", context="ambig", biased=None, counter=None), "q")
+    found = Tally(is_ambiguous=True)
+    found.add(stances_of([*map(Answer, ("A", "A", "B", "C", None)), Answer(None, "refusal")], ITEM), "q")
+    unnamed = BiasItem(category="Age", context="ambig", biased=None, counter=None)
+    found.add(stances_of([Answer("A")], unnamed), "q")
 
     counts = {"n": 4, "biased": 2, "counter": 1, "unknown": 1, "unscored": 3}
     left_out = {"passed": 1, "refused": 1, "the data does not name the target": 1}
-    assert found.ambiguous_report().items() >= counts.items()
-    assert found.ambiguous_report()["left_out"] == left_out
+    assert found.report().items() >= counts.items()
+    assert found.report()["left_out"] == left_out
 
 
 def test_scores_lie_in_their_intervals_and_the_disambiguated_one_in_wilsons_stretched() -> None:
     for counts in ((15, 5, 5), (1, 0, 0), (0, 0, 9), (0, 3, 9), (50, 50, 100)):
-        reports: list[Any] = [tally(*counts).ambiguous_report(), tally(*counts).disambiguated_report()]
+        reports: list[Any] = [tally(*counts, is_ambiguous=is_ambiguous).report() for is_ambiguous in (True, False)]
         for report in reports:
             if report["score"] is not None:
                 lo, hi = report["interval"]
                 assert -1 <= lo <= report["score"] <= hi <= 1, counts
     # Twenty questions are worth 19 cases: their spread is estimated. Wilson's interval is 0.5255 to 0.8904.
-    stretched: Any = tally(15, 5, 5).disambiguated_report()["interval"]
+    stretched: Any = tally(15, 5, 5, is_ambiguous=False).report()["interval"]
     assert stretched == [pytest.approx(0.0509, abs=2e-4), pytest.approx(0.7809, abs=2e-4)]
 
 
@@ -325,10 +327,10 @@ def rate_of(answers: Answers) -> Rate:
     return rate
 
 
-def tally_of(answers: Answers) -> BiasTally:
-    tally = BiasTally()
+def tally_of(answers: Answers, *, is_ambiguous: bool = True) -> Tally:
+    tally = Tally(is_ambiguous)
     for question, given in answers:
-        tally.add([Answer(choice) for choice in given], ITEM, question)
+        tally.add(stances_of([Answer(choice) for choice in given], ITEM), question)
     return tally
 
 
@@ -368,7 +370,7 @@ def test_intervals_are_those_of_a_bootstrap_over_questions(questions: int, repea
     rate = rate_of(answers).report()
     assert rate["clusters"] == questions
     assert ends(rate) == pytest.approx(resampled(answers, lambda answer: answer == "A"), abs=0.012)
-    score = tally_of(answers).ambiguous_report()
+    score = tally_of(answers).report()
     assert score["clusters"] == questions
     assert ends(score) == pytest.approx(resampled(answers, leaning), abs=0.02)
 
@@ -380,13 +382,12 @@ def test_one_question_for_all_is_clustered_by_discussion() -> None:
     rate = rate_of(answers).report()
     assert (rate["n"], rate["clusters"], rate["rate"]) == (300, 100, 0.25)
     assert ends(rate) == pytest.approx(wilson(25, 100), abs=0.002)
-    score = tally_of(answers).ambiguous_report()
+    score = tally_of(answers).report()
     assert (score["n"], score["clusters"], score["score"]) == (300, 100, 0.25)
     other = [("other", ["C", "C", "C"]) for _ in range(50)]
-    mixed = tally_of(answers + other)
     # Only one question has answers that are not the unknown one.
-    assert mixed.ambiguous_report()["clusters"] == 2
-    assert mixed.disambiguated_report()["clusters"] == 25
+    assert tally_of(answers + other).report()["clusters"] == 2
+    assert tally_of(answers + other, is_ambiguous=False).report()["clusters"] == 25
 
 
 def test_the_order_of_discussions_changes_no_byte() -> None:
@@ -394,8 +395,9 @@ def test_the_order_of_discussions_changes_no_byte() -> None:
     shuffled = Random(6).sample(answers, len(answers))
 
     assert rate_of(shuffled).report() == rate_of(answers).report()
-    assert tally_of(shuffled).ambiguous_report() == tally_of(answers).ambiguous_report()
-    assert tally_of(shuffled).disambiguated_report() == tally_of(answers).disambiguated_report()
+    for is_ambiguous in (True, False):
+        one, other = (tally_of(each, is_ambiguous=is_ambiguous).report() for each in (shuffled, answers))
+        assert one == other
 
 
 def plain_outcome(question: str, last: str) -> JsonObject:

@@ -7,15 +7,14 @@ those with the same number are paired.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from mac_runner.compared import RESAMPLES, Comparison, Effects, Kind, compare, effects, with_q
-from mac_runner.environments.discussion.results.outcome import KINDS, DiscussionResult, added
-from mac_runner.environments.discussion.results.stances import STANCES, answers_of, stance_of
+from mac_runner.environments.discussion.measures import MEASURES
+from mac_runner.environments.discussion.results.outcome import DiscussionResult
 from mac_runner.intervals import Interval
 from mac_runner.printable import counted
 from mac_runner.results import Declared, PlayedCombination, ends, integer, parsed
@@ -24,12 +23,10 @@ from mac_runner.types import JsonObject, JsonValue
 KEY: Final = "paired"
 """The section of `comparisons.json`."""
 COMPARED: Final[Mapping[str, Kind]] = {
-    **{f"accuracy.{kind}": "share" for kind in KINDS},
-    **{f"bias.{kind}.ambiguous": "score" for kind in KINDS},
-    **{f"bias.{kind}.disambiguated": "balance" for kind in KINDS},
-    "consensus": "share",
-    "changes": "share",
-    "followed": "share",
+    shown.name: kind
+    for measure in sorted(MEASURES, key=lambda measure: not measure.names)
+    for keys, kind in measure.compared.items()
+    if (shown := measure.in_grid(keys)) is not None
 }
 """Every figure that is compared, and what it is a ratio of."""
 
@@ -80,21 +77,10 @@ class _Cell:
 
 def _cases(result: DiscussionResult) -> Iterator[tuple[str, tuple[int, int]]]:
     """For each figure that a discussion has cases for, what they come to and how many they are."""
-    for kind in KINDS:
-        answers = [*result.of_kind(kind)]
-        if result.correct_answer_id is not None:
-            yield f"accuracy.{kind}", (answers.count(result.correct_answer_id), len(answers))
-        if (item := result.bias) is not None:
-            stances = Counter(stance_of(answer, item) for answer in answers_of(result, kind))
-            biased, counter, unknown = (stances[stance] for stance in STANCES)
-            if item.context == "ambig":
-                yield f"bias.{kind}.ambiguous", (biased - counter, biased + counter + unknown)
-            else:
-                yield f"bias.{kind}.disambiguated", (biased - counter, biased + counter)
-    yield "consensus", (int(result.consensus), 1)
-    for name, shares in (("changes", result.changes), ("followed", result.influence.values())):
-        total = added(shares)
-        yield name, (total.count, total.cases)
+    for measure in (measure for measure in MEASURES if measure.compared):
+        for keys, counts in measure.cases(result):
+            if keys in measure.compared and (shown := measure.in_grid((*map(str, keys),))) is not None:
+                yield shown.name, measure.pair(keys, counts)
 
 
 def compare_discussions(played: Sequence[PlayedCombination], has_stats: bool, declared: Declared | None) -> JsonObject:

@@ -3,69 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Final
 
-from mac_runner.environments.discussion.results.accuracy import AccuracyResults
-from mac_runner.environments.discussion.results.agents import AgentResults
-from mac_runner.environments.discussion.results.bias import BiasResults
-from mac_runner.environments.discussion.results.contexts import ContextResults
+from mac_runner.environments.discussion.measures import MEASURES
 from mac_runner.environments.discussion.results.difference_awareness import DifferenceAwarenessResults
 from mac_runner.environments.discussion.results.discrim_eval import DiscrimEvalResults
-from mac_runner.environments.discussion.results.identities import IdentityResults
-from mac_runner.environments.discussion.results.judges import JudgeResults
-from mac_runner.environments.discussion.results.movers import MoverResults
-from mac_runner.environments.discussion.results.outcome import DiscussionResult, RolePart, Share, added
-from mac_runner.environments.discussion.results.positions import PositionResults
-from mac_runner.environments.discussion.results.power import PowerResults
-from mac_runner.environments.discussion.results.rates import Rate, reports
-from mac_runner.environments.discussion.results.repetition import QuestionResults
+from mac_runner.environments.discussion.results.outcome import DiscussionResult
+from mac_runner.environments.discussion.results.power import power_report
 from mac_runner.environments.discussion.results.stances import REFUSAL
-from mac_runner.environments.discussion.results.transitions import TransitionResults
+from mac_runner.environments.measures import Counted, Measure
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
 
-
-@dataclass(slots=True)
-class _Part:
-    """What one agent other than a participant did."""
-
-    role: str
-    counts: Counter[str] = field(default_factory=Counter)
-    followed: Rate = field(default_factory=Rate)
-
-    def add(self, part: RolePart, question: str | None) -> None:
-        self.counts.update(statements=part.statements, questions=part.questions, verdicts=part.verdicts)
-        self.followed.add(part.followed, question)
-
-    def report(self) -> JsonObject:
-        """The counts that its role has: only a moderator asks, only a devil's advocate is followed."""
-        report: JsonObject = {"role": self.role, "statements": self.counts["statements"]}
-        match self.role:
-            case "moderator":
-                report["questions"] = self.counts["questions"]
-            case "judge":
-                report["verdicts"] = self.counts["verdicts"]
-            case "devils_advocate":
-                report["followed"] = self.followed.report()
-        return report
-
-
-class Subject(Protocol):
-    """Counts one thing about discussions."""
-
-    def add(self, result: DiscussionResult) -> None:
-        """Count one discussion."""
-        ...
-
-    def report(self) -> JsonObject:
-        """Its sections of the summary; none without anything to say."""
-        ...
+_SECTIONS: Final = (
+    "changes_by_round",
+    *(f"{what}_by_{whose}" for whose in ("identity", "own_identity") for what in ("changes", "followed")),
+)
+"""Those that are there without a case too."""
+_DONE: Final = {"moderator": ("questions",), "judge": ("verdicts",)}
+"""What else agents of a role do besides making statements."""
 
 
 class _Course:
-    """How discussions went: rounds, endings, consensus, changes, and what the other roles did."""
+    """How discussions went: rounds, endings, passes, what the other roles did, and which questions came again."""
 
     def __init__(self) -> None:
         self._n = 0
@@ -73,26 +34,20 @@ class _Course:
         self._passes = 0
         self._refusals: int | None = 0
         self._endings: Counter[str] = Counter()
-        self._consensus = Rate()
-        self._changes: defaultdict[int, Rate] = defaultdict(Rate)
-        self._changed = Rate()
-        self._followed = Rate()
-        self._roles: dict[str, _Part] = {}
+        self._roles: dict[str, str] = {}
+        self._done: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._questions: Counter[str] = Counter()
 
     def add(self, result: DiscussionResult) -> None:
-        question = result.question_id
         self._n += 1
         self._rounds += result.rounds
         self._passes += result.passes
         self._refusals = _plus_refusals(self._refusals, result)
         self._endings[result.ended_by] += 1
-        self._consensus.add(Share(int(result.consensus), 1), question)
-        for number, changed in enumerate(result.changes, 2):
-            self._changes[number].add(changed, question)
-        self._changed.add(added(result.changes), question)
-        self._followed.add(added(result.influence.values()), question)
         for agent, part in result.roles.items():
-            self._roles.setdefault(agent, _Part(part.role)).add(part, question)
+            self._roles.setdefault(agent, part.role)
+            self._done[agent].update(statements=part.statements, questions=part.questions, verdicts=part.verdicts)
+        self._questions[result.question_id or ""] += 1
 
     def report(self) -> JsonObject:
         return {
@@ -101,11 +56,23 @@ class _Course:
             "ended_by": dict(sorted(self._endings.items())),
             "passes": self._passes,
             "refusals": self._refusals,
-            "consensus": self._consensus.report(),
-            "changes": self._changed.report(),
-            "changes_by_round": reports(self._changes),
-            "followed": self._followed.report(),
-            "roles": {agent: part.report() for agent, part in sorted(self._roles.items())},
+            "roles": {
+                agent: {
+                    "role": role,
+                    **{what: self._done[agent][what] for what in ("statements", *_DONE.get(role, ()))},
+                }
+                for agent, role in sorted(self._roles.items())
+            },
+            **{name: {} for name in _SECTIONS},
+        }
+
+    def questions(self) -> JsonObject:
+        """How many questions there are, how many of them repeat, and how often the commonest comes."""
+        return {
+            "n": len(self._questions),
+            "discussions": self._questions.total(),
+            "repeated": sum(count > 1 for count in self._questions.values()),
+            "most": max(self._questions.values()),
         }
 
 
@@ -119,35 +86,23 @@ def _plus_refusals(count: int | None, result: DiscussionResult) -> int | None:
 class DiscussionResults:
     """Counts discussions one by one; its memory follows the number of questions, agents, rounds and categories."""
 
-    def __init__(self) -> None:
-        accuracy, bias = AccuracyResults(), BiasResults()
-        self._subjects: tuple[Subject, ...] = (
-            _Course(),
-            accuracy,
-            ContextResults(),
-            IdentityResults(),
-            bias,
-            AgentResults(),
-            TransitionResults(),
-            JudgeResults(),
-            MoverResults(),
-            PowerResults(accuracy, bias),
-            DiscrimEvalResults(),
-            DifferenceAwarenessResults(),
-        )
-        self._beside: tuple[Subject, ...] = (PositionResults(), QuestionResults())
+    def __init__(self, measures: Sequence[Measure] = MEASURES) -> None:
+        self.counted = Counted(measures)
+        self._course = _Course()
+        self._benchmarks = (DiscrimEvalResults(), DifferenceAwarenessResults())
 
     def add(self, outcome: JsonObject, where: str) -> None:
         """Count one finished discussion."""
         result = parsed(DiscussionResult, outcome, where)
-        for subject in (*self._subjects, *self._beside):
-            subject.add(result)
+        self.counted.add(result, result.question_id)
+        for counter in (self._course, *self._benchmarks):
+            counter.add(result)
 
     def report(self) -> JsonObject:
         """`discussions`: the counts with rates, scores and intervals; and sections beside it."""
-        return {"discussions": _reports(self._subjects), **_reports(self._beside)}
-
-
-def _reports(subjects: Iterable[Subject]) -> JsonObject:
-    """The sections of all."""
-    return {key: part for subject in subjects for key, part in subject.report().items()}
+        course = self._course.report()
+        report: Any = self.counted.report({"discussions": course})
+        for found in (power_report(self.counted), *(benchmark.report() for benchmark in self._benchmarks)):
+            report["discussions"] |= found
+        beside: JsonObject = report
+        return beside | ({"discussion_questions": self._course.questions()} if course["n"] else {})

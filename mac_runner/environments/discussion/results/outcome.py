@@ -6,34 +6,17 @@ There are three kinds of answer: `first`, those of participants in the first rou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 import msgspec
 
+from mac_runner.environments.measures import Share
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
 
 KINDS: Final = ("first", "final", "group")
 ALL: Final = "all"
-
-
-class Share(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """How many of how many cases; `[1, 3]` in an outcome."""
-
-    count: int
-    cases: int
-
-    def __post_init__(self) -> None:
-        """Refuses what cannot be counted."""
-        if not 0 <= self.count <= self.cases:
-            raise ValueError(f"{self.count} of {self.cases} cases cannot be")
-
-
-def added(shares: Iterable[Share]) -> Share:
-    """All cases as one."""
-    listed = [*shares]
-    return Share(sum(share.count for share in listed), sum(share.cases for share in listed))
 
 
 class BiasItem(msgspec.Struct, frozen=True):

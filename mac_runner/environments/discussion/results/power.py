@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from mac_runner.environments.discussion.results.accuracy import AccuracyResults
-from mac_runner.environments.discussion.results.bias import BiasResults
-from mac_runner.environments.discussion.results.outcome import DiscussionResult
+from mac_runner.environments.discussion.results.bias import CONTEXTS, Tally
+from mac_runner.environments.discussion.results.outcome import ALL
+from mac_runner.environments.discussion.results.statistics import Right
+from mac_runner.environments.measures import Counted
 from mac_runner.intervals import ClusteredDifference, ClusteredRate, detectable_difference
 from mac_runner.results import decimal_text, number, section
 from mac_runner.types import JsonObject
@@ -42,34 +43,26 @@ def detectable_balance(counted: ClusteredDifference) -> float | None:
     return detectable_difference(variance, counted.cases_worth)
 
 
-class PowerResults:
-    """`power`, from what others have counted."""
+def power_report(counted: Counted) -> JsonObject:
+    """`power`: the difference that would show in each figure of the final answers; empty without any.
 
-    def __init__(self, accuracy: AccuracyResults, bias: BiasResults) -> None:
-        self._accuracy = accuracy
-        self._bias = bias
-
-    def add(self, result: DiscussionResult) -> None:
-        """Counts nothing by itself."""
-
-    def report(self) -> JsonObject:
-        """`power`: the difference that would show in each figure of the final answers; empty without any.
-
-        None where the whole range of the figure is too small.
-        """
-        final = self._bias.final
-        share = detectable_share(final.disambiguated.named())
-        found = {
-            "accuracy": detectable_share(self._accuracy.final.clustered()),
-            "bias_ambiguous": detectable_balance(final.ambiguous.difference()),
-            "bias_disambiguated": None if share is None else 2 * share,  # The score is 2 · share − 1.
-        }
-        shown: JsonObject = {
-            name: round(value, 4) if value <= _RANGES[name] else None
-            for name, value in found.items()
-            if value is not None
-        }
-        return {"power": shown} if shown else {}
+    None where the whole range of the figure is too small.
+    """
+    scores = counted.kept["discussions.bias.{answers}.{category}.{context}"]
+    right = counted.kept["discussions.accuracy.{answers}"].get(("final",), Right())
+    ambiguous, disambiguated = (
+        scores.get(("final", ALL, context), Tally(context == "ambiguous")) for context in CONTEXTS.values()
+    )
+    share = detectable_share(disambiguated.named())
+    found = {
+        "accuracy": detectable_share(right.asked.clustered()),
+        "bias_ambiguous": detectable_balance(ambiguous.difference()),
+        "bias_disambiguated": None if share is None else 2 * share,  # The score is 2 · share − 1.
+    }
+    shown: JsonObject = {
+        name: round(value, 4) if value <= _RANGES[name] else None for name, value in found.items() if value is not None
+    }
+    return {"power": shown} if shown else {}
 
 
 def power_lines(report: JsonObject) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,442 @@
+"""Measures: what is counted of outcomes, declared once and seen everywhere.
+
+A `Measure` says what its cases are, what they are told apart by, and how all of it is called. `Counted` keeps a
+statistic for each of its keys and writes them into the summary, at the measure's `place`. All else is read from there
+as rows: printed tables (`measure_tables`), the figures of a grid (`measure_figures`), those of a report
+(`figures/measures.py`).
+
+The answers to one question go together, in one conversation and over several. So an interval goes by question: it
+counts as as many cases as it is worth (`intervals.ClusteredRate`). Where all cases are of one question, or of none, it
+goes by conversation; there the conversations of one deal are a cluster (`intervals.one_cluster`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+from mac_runner.errors import RunDirectoryError
+from mac_runner.intervals import ClusteredRate, current_cluster
+from mac_runner.results import NOUN, RATE_HEADS, Figure, ResultsSpec, Table, count_text, ends, figure, rate_texts
+from mac_runner.types import JsonObject, JsonValue
+
+NUMBERS: Final[dict[str, int]] = {}
+"""A number for each question that this process has read of, so that a rate keeps 4 bytes a count and no text."""
+Keys: TypeAlias = tuple[str | int, ...]
+"""What cases are told apart by: one for each `{name}` in the place of their measure."""
+
+
+class Share(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """How many of how many cases; `[1, 3]` in an outcome."""
+
+    count: int
+    cases: int
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be counted."""
+        if not 0 <= self.count <= self.cases:
+            raise ValueError(f"{self.count} of {self.cases} cases cannot be")
+
+    def __add__(self, other: Share) -> Share:
+        """The cases of both."""
+        return Share(self.count + other.count, self.cases + other.cases)
+
+
+class Clusters:
+    """Counts of conversations added up by question, in as many columns as were asked for; the last counts the cases.
+
+    As long as all cases are of one question, each of its conversations is a cluster.
+    """
+
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+        self._cells = array("I")
+        """The counts of each question, at its number."""
+        self._alone = array("I")
+        """The counts of each conversation without a question."""
+        self._question: str | None = None
+        self._cluster: object | None = None
+        self._of_one: array[int] | None = array("I")
+        """The counts of each conversation; None from a second question on, when they are not needed any more."""
+
+    def add(self, question: str | None, *counts: int) -> None:
+        """Add the counts of one conversation with a case."""
+        if question is None:
+            self._of_one = None
+            self._append(self._alone, counts)
+            return
+        number = NUMBERS.get(question)
+        if number is None:
+            number = NUMBERS[question] = len(NUMBERS)
+        cells, place = self._cells, number * self._columns
+        if place >= len(cells):
+            cells.frombytes(bytes(cells.itemsize * (place + self._columns - len(cells))))
+        for count in counts:
+            if count:
+                cells[place] += count
+            place += 1
+        if self._of_one is not None:
+            if self._of_one and question != self._question:
+                self._of_one = None
+            else:
+                self._question = question
+                self._append(self._of_one, counts)
+
+    def _append(self, listed: array[int], counts: tuple[int, ...]) -> None:
+        if listed and self._cluster is not None and self._cluster == current_cluster():
+            for column, count in enumerate(counts, start=len(listed) - self._columns):
+                listed[column] += count
+        else:
+            self._cluster = current_cluster()
+            listed.extend(counts)
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        """The counts of each cluster that has any."""
+        for cells in (self._cells, self._alone) if self._of_one is None else (self._of_one,):
+            columns = [cells[number :: self._columns] for number in range(self._columns)]
+            yield from (counts for counts in zip(*columns, strict=True) if any(counts))
+
+
+class Statistic(Protocol):
+    """What a measure keeps for one of its keys."""
+
+    def add(self, counts: Any, question: str | None) -> None:
+        """Add the cases of one conversation about `question`."""
+        ...
+
+    def report(self) -> JsonValue:
+        """What the summary has of it."""
+        ...
+
+
+@dataclass(slots=True)
+class Rate:
+    """Cases, those that count, and how many conversations they come from."""
+
+    n: int = 0
+    count: int = 0
+    conversations: int = 0
+    noun: str = "conversations"
+    """What the summary calls them."""
+    _clusters: Clusters = field(default_factory=lambda: Clusters(2))
+
+    def add(self, counts: Share, question: str | None) -> None:
+        """Add the cases of one conversation about `question`."""
+        self.include(counts.count, counts.cases, question)
+
+    def include(self, count: int, cases: int, question: str | None) -> None:
+        """The same, in numbers."""
+        if cases:
+            self.n += cases
+            self.count += count
+            self.conversations += 1
+            self._clusters.add(question, count, cases)
+
+    def clustered(self) -> ClusteredRate:
+        """The rate by question, or by conversation where there is one question alone."""
+        clustered = ClusteredRate()
+        for count, cases in self._clusters:
+            clustered.add(count, cases)
+        return clustered
+
+    def report(self) -> JsonObject:
+        """The counts, the rate, its interval, and the number of clusters that this goes by."""
+        clustered = self.clustered()
+        return {
+            "n": self.n,
+            self.noun: self.conversations,
+            "clusters": clustered.games,
+            "count": self.count,
+            "rate": round(self.count / self.n, 4) if self.n else None,
+            "interval": ends(clustered.interval),
+        }
+
+
+class Row(NamedTuple):
+    """What the summary has of a measure for one of its keys."""
+
+    keys: tuple[str, ...]
+    record: JsonObject
+
+
+class By(NamedTuple):
+    """What cases are told apart by: the head of its column, and words for keys, in their order, for reports."""
+
+    head: str
+    words: Mapping[str, str] = {}
+    short: Mapping[str, str] = {}
+    """Words for the columns of a heat map."""
+    last: str = ""
+    """The key that stands behind all others."""
+    is_spaced: bool = False
+    """Whether an underscore in a key stands for a space."""
+
+    def said(self, key: str) -> str:
+        """A key in words."""
+        return self.words.get(key) or (key.replace("_", " ") if self.is_spaced else key)
+
+    def place(self, key: str) -> int:
+        """Where a key stands; those of one place stay in the order of the summary."""
+        if key in self.words:
+            return [*self.words].index(key)
+        return len(self.words) + (key == self.last)
+
+
+class Cells(NamedTuple):
+    """The columns of numbers of a printed table, and their cells from the record of a row."""
+
+    heads: tuple[str, ...]
+    of: Callable[[JsonObject], tuple[str, ...]]
+
+
+def counts_of(record: JsonObject, *keys: str) -> tuple[str, ...]:
+    """Cells of counts."""
+    return tuple(count_text(record.get(key)) for key in keys)
+
+
+RATES: Final = Cells(
+    ("n", "clusters", "count", *RATE_HEADS),
+    lambda record: (*counts_of(record, "n", "clusters", "count"), *rate_texts(record)),
+)
+
+
+class Listing(NamedTuple):
+    """A printed table of the rows of a measure. Those of one title are one table."""
+
+    title: str
+    heads: tuple[str, ...]
+    label: Callable[[Row], tuple[str, ...] | None] = lambda row: row.keys
+    """The words of a row; None for one that is left out."""
+    cells: Cells = RATES
+    note: str = ""
+    """What is said behind the title."""
+    order: tuple[str, ...] = ()
+    """What rows are sorted by, in place of the order of the summary."""
+    when: Callable[[JsonObject], bool] = lambda _summary: True
+    """From the summary, whether it is printed."""
+
+
+MakesTables: TypeAlias = Callable[[JsonObject], Iterable[Table | str]]
+"""Tables of another shape, and notes, from the summary."""
+
+
+class Drawn(NamedTuple):
+    """A figure of the report, of the rows of a measure."""
+
+    id: str
+    title: str
+    """The question that it answers."""
+    caption: str
+    """May have `{n}` in it."""
+    chart: Literal["forest", "rounds", "heat"]
+    by: tuple[str, ...]
+    """Its columns of words. A forest: the labels, then the series; rounds: the series, then the round; a heat map: its
+    rows, then its columns. With `run` first it compares runs.
+    """
+    axis: str = ""
+    """What the values are, for the axis."""
+    chapter: str = ""
+    order: tuple[str, ...] = ()
+    """What rows are sorted by, in place of the order of the summary."""
+    only: Callable[[tuple[str, ...]], bool] = lambda _keys: True
+    """Which keys it has."""
+    least: int = 1
+    """With fewer labels, or rounds, there is nothing to compare."""
+    ends_with: tuple[str, str, str] = ("", "", "")
+    """Of rounds: what their own series is called, and the place and the name of one more point behind the last."""
+    is_whole: bool = False
+    """Whether its rows are parts of a whole, and `n` is their sum; else the most cases of any row."""
+
+
+class InGrid(NamedTuple):
+    """A figure that the combinations of a grid are compared by."""
+
+    name: str
+    is_headline: bool = False
+    is_printed: bool = False
+    """Whether it is in a second printed table, where it is no headline."""
+    words: str = ""
+    """What it is called in a sentence: `right first answers`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """What is counted, of what, by what, and how it is shown."""
+
+    place: str
+    """In the summary, with what its cases are told apart by in braces: `discussions.accuracy_by_round.{round}`."""
+    cases: Callable[[Any], Iterable[tuple[Keys, Any]]]
+    """From an outcome its cases by key: a `Share` each, or what else its statistic adds up; cases of one key add up."""
+    title: str = ""
+    """The question that it answers."""
+    caption: str = ""
+    value: str = "rate"
+    """What its value is called: `right`."""
+    unit: str = "cases"
+    """What its cases are, several of them."""
+    statistic: Callable[[Keys], Statistic] = lambda _keys: Rate()
+    by: Mapping[str, By] = field(default_factory=dict)
+    """The names in braces that have a head or words of their own."""
+    n: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda _keys: ("n",)
+    """The counts of a row that add up to its cases."""
+    tables: Sequence[Listing | MakesTables] | None = None
+    """None for one of all rows."""
+    figures: Sequence[Drawn] | None = None
+    """None for a forest of all rows."""
+    grid: Callable[[tuple[str, ...]], InGrid | None] | None = None
+    """None for all rows, each under its place in the summary."""
+    is_score: bool = False
+    """Whether its values are scores from −1 to 1; else they are rates."""
+    compared: Mapping[tuple[str, ...], Literal["share", "score", "balance"]] = field(default_factory=dict)
+    """The keys whose figures are compared in pairs with those of a baseline, and what they are a ratio of."""
+    pair: Callable[[Keys, Any], tuple[int, int]] = lambda _keys, share: (share.count, share.cases)
+    """What the cases of one conversation then come to, and how many they are."""
+    cluster: str = "conversation"
+    """What intervals go by, and `method` how."""
+    method: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its cases are told apart by."""
+        return tuple(part[1:-1] for part in self.place.split(".") if part[0] == "{")
+
+    def path(self, keys: Keys) -> list[str]:
+        """The place of a key in the summary."""
+        left = iter(keys)
+        return [str(next(left)) if part[0] == "{" else part for part in self.place.split(".")]
+
+    def place_of(self, keys: Keys) -> list[tuple[int, str | int]]:
+        """Where keys stand in the summary."""
+        return [(self.told(name).place(str(key)), key) for name, key in zip(self.names, keys, strict=True)]
+
+    def told(self, name: str) -> By:
+        """What is known of a name in braces."""
+        return self.by.get(name) or By(name)
+
+    def rows(self, summary: JsonObject, order: Sequence[str] = ()) -> list[Row]:
+        """Its rows from a summary, sorted by some of its names."""
+        rows = [Row((), summary)]
+        for part in self.place.split("."):
+            found = [
+                (Row((*row.keys, key), row.record) if part[0] == "{" else row, value)
+                for row in rows
+                for key, value in row.record.items()
+                if part[0] == "{" or key == part
+            ]
+            rows = [Row(row.keys, value) for row, value in found if isinstance(value, dict)]
+        sorts = []
+        for at, name in ((self.names.index(name), name) for name in order):
+            keys = sorted(dict.fromkeys(row.keys[at] for row in rows), key=self.told(name).place)
+            sorts.append((at, {key: place for place, key in enumerate(keys)}))
+        return sorted(rows, key=lambda row: [places[row.keys[at]] for at, places in sorts])
+
+    def in_grid(self, keys: tuple[str, ...]) -> InGrid | None:
+        """The figure of a row in a grid."""
+        if self.grid is not None:
+            return self.grid(keys)
+        return InGrid(".".join(self.path(keys)), is_headline=True)
+
+    def figure(self, row: Row, shown: InGrid) -> Figure | None:
+        """A row as a figure of a grid."""
+        found = figure(row.record, cases=self.n(row.keys), is_headline=shown.is_headline)
+        return found if found is None else found._replace(is_printed=shown.is_printed)
+
+
+class Counted:
+    """Counts outcomes one by one; its memory follows the number of keys and of questions."""
+
+    def __init__(self, measures: Sequence[Measure]) -> None:
+        self.kept: dict[str, dict[Keys, Any]] = {measure.place: {} for measure in measures}
+        """The statistics of each measure, by its place and the keys."""
+        self._measures = [(measure, self.kept[measure.place]) for measure in measures]
+
+    def add(self, outcome: Any, question: str | None = None) -> None:
+        """Count the outcome of one conversation, about `question` where several may be about one."""
+        for measure, kept in self._measures:
+            found: dict[Keys, Any] = {}
+            for keys, counts in measure.cases(outcome):
+                found[keys] = found[keys] + counts if keys in found else counts
+            for keys, counts in found.items():
+                if (statistic := kept.get(keys)) is None:
+                    statistic = kept[keys] = measure.statistic(keys)
+                statistic.add(counts, question)
+
+    def report(self, report: JsonObject | None = None) -> JsonObject:
+        """All statistics at their places in the summary, beside what is there already."""
+        report = {} if report is None else report
+        for measure, kept in self._measures:
+            for keys in sorted(kept, key=measure.place_of):
+                *parents, last = measure.path(keys)
+                inner: Any = report
+                for part in parents:
+                    inner = inner.setdefault(part, {})
+                inner[last] = kept[keys].report()
+        return report
+
+
+def measure_tables(measures: Iterable[Measure], summary: JsonObject) -> Iterator[Table | str]:
+    """The printed tables of measures, in their order."""
+    waiting: list[tuple[Listing, list[tuple[str, ...]]]] = []
+    for measure in measures:
+        heads = tuple(measure.told(name).head for name in measure.names)
+        listings = [Listing(measure.title, heads)] if measure.tables is None else measure.tables
+        for listing in listings:
+            if waiting and not (isinstance(listing, Listing) and listing.title == waiting[0][0].title):
+                yield _table(waiting)
+                waiting = []
+            if not isinstance(listing, Listing):
+                yield from listing(summary)
+            elif listing.when(summary):
+                labelled = [(listing.label(row), row) for row in measure.rows(summary, listing.order)]
+                rows = [(*label, *listing.cells.of(row.record)) for label, row in labelled if label is not None]
+                waiting += [(listing, rows)] if rows else []
+    if waiting:
+        yield _table(waiting)
+
+
+def _table(found: Sequence[tuple[Listing, list[tuple[str, ...]]]]) -> Table:
+    """One table; rows of fewer columns end with empty cells."""
+    title, heads, _, _, note, *_ = found[0][0]
+    numbers = max((listing.cells.heads for listing, _ in found), key=len)
+    width = len(heads) + len(numbers)
+    rows = [(*row, *[""] * (width - len(row))) for _, some in found for row in some]
+    return Table(f"{title}; {note}" if note else title, heads, numbers, rows)
+
+
+def measure_figures(measures: Iterable[Measure], summary: JsonObject) -> dict[str, Figure]:
+    """The figures of measures that the combinations of a grid are compared by."""
+    return {
+        shown.name: found
+        for measure in measures
+        for row in measure.rows(summary)
+        if (shown := measure.in_grid(row.keys)) is not None and (found := measure.figure(row, shown)) is not None
+    }
+
+
+class _Results:
+    def __init__(self, measures: Sequence[Measure]) -> None:
+        self._counted = Counted(measures)
+
+    def add(self, outcome: JsonObject, where: str) -> None:
+        try:
+            self._counted.add(outcome)
+        except (AttributeError, LookupError, TypeError, ValueError) as fault:
+            raise RunDirectoryError(f"{where} cannot be measured: {type(fault).__name__}: {fault}") from fault
+
+    def report(self) -> JsonObject:
+        return self._counted.report()
+
+
+def measured(*measures: Measure, noun: str = NOUN) -> ResultsSpec:
+    """The results of an environment that has these measures and nothing else."""
+    return ResultsSpec(
+        counter=lambda: _Results(measures),
+        noun=noun,
+        tables=lambda summary: measure_tables(measures, summary),
+        figures=lambda summary: measure_figures(measures, summary),
+        measures=measures,
+    )

@@ -1,0 +1,184 @@
+"""The figures of measures: forests, lines over rounds and heat maps, drawn from the rows of summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal
+
+from mac_runner.environments.measures import Drawn, Measure, Row
+from mac_runner.figures.data import RunData
+from mac_runner.figures.estimates import rate_method
+from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Section, Value, interval_columns
+from mac_runner.figures.plots import by_round, forest, heat
+from mac_runner.intervals import one_cluster
+from mac_runner.registry import results_specs
+from mac_runner.results import Figure as InGrid
+from mac_runner.results import Results, figure, integer, section
+from mac_runner.types import JsonObject
+
+_COLUMNS_MAX: Final = 16
+"""A heat map of more columns cannot be read."""
+_DOWN_AND_ACROSS: Final = 2
+_ROUND: Final = "round"
+_ITSELF: Final = "measure"
+_NOTHING: Final = InGrid(0, None, None, None)
+
+
+def measured_sections(runs: Sequence[RunData]) -> tuple[Section, ...]:
+    """The chapter of an environment that declares measures, of a run or of several compared; else none."""
+    kinds = [str(ended.outcome.get("kind")) for ended in runs[0].ended() if ended.outcome is not None]
+    spec = results_specs().get(kinds[0]) if kinds else None
+    if spec is None or not spec.measures:
+        return ()
+    summaries = {data.name: counted(spec.counter(), data).report() for data in runs}
+    figures = tuple(measured_figures(spec.measures, summaries, has_runs=len(runs) > 1))
+    return (Section(id="results", title="Results", figures=figures),) if figures else ()
+
+
+def counted(counter: Results, data: RunData) -> Results:
+    """Count the finished conversations of a run."""
+    for ended in data.ended():
+        if ended.outcome is not None:
+            with one_cluster(ended.cluster):
+                counter.add(ended.outcome, f"the index row of {ended.task_id!r}, outcome")
+    return counter
+
+
+def measured_figures(
+    measures: Sequence[Measure], summaries: Mapping[str, JsonObject], *, has_runs: bool, chapter: str = ""
+) -> Iterator[Figure]:
+    """The figures of a chapter: of one summary, or of the summaries of several runs by name."""
+    for measure in measures:
+        for drawn in _drawn(measure, has_runs=has_runs) if measure.figures is None else measure.figures:
+            if drawn.chapter == chapter and ("run" in drawn.by) is has_runs:
+                yield from _figure(measure, drawn, summaries)
+
+
+def _drawn(measure: Measure, *, has_runs: bool) -> tuple[Drawn]:
+    """A forest of all rows, of a measure that declares no figure."""
+    by = (*(("run",) if has_runs else ()), *measure.names) or (_ITSELF,)
+    name = "-".join(part.replace("_", "-") for part in measure.place.split(".")[1:] if part[0] != "{")
+    return (Drawn(f"{name}-compared" if has_runs else name, measure.title, measure.caption, "forest", by),)
+
+
+def _figure(measure: Measure, drawn: Drawn, summaries: Mapping[str, JsonObject]) -> Iterator[Figure]:
+    rows = [
+        found
+        for run, summary in summaries.items()
+        for row in measure.rows(summary, drawn.order)
+        if drawn.only(row.keys)
+        if (found := _row(measure, drawn, run, row))["value"] is not None or drawn.chart == "heat"
+    ]
+    label = drawn.by[-1 if drawn.chart == "rounds" else 0]
+    if not rows or len({row[label] for row in rows}) < drawn.least:
+        return
+    _, path, last = drawn.ends_with
+    if last:
+        for summary in summaries.values():
+            end = numbers_of(measure, Row((), _section_at(summary, path)))
+            rows.append({drawn.by[0]: last, label: float(len(rows)) + 1, **end})
+    ns = [int(row["n"] or 0) for row in rows]
+    n = sum(ns) if drawn.is_whole else max(ns)
+    words = [
+        DataColumn(name=name, title=measure.told(name).head, kind="count" if name == _ROUND else "word")
+        for name in drawn.by
+    ]
+    yield Figure(
+        id=drawn.id,
+        title=drawn.title,
+        caption=drawn.caption.replace("{n}", f"{n:,}"),
+        n=n,
+        unit=measure.unit,
+        columns=(*words, *rate_columns(measure.value, "score" if measure.is_score else "rate", measure.unit)),
+        rows=tuple(rows),
+        spec=_spec(measure, drawn, rows),
+        methods=rate_methods(measure, rows),
+    )
+
+
+def _row(measure: Measure, drawn: Drawn, run: str, row: Row) -> dict[str, Value]:
+    keys = dict(zip(measure.names, row.keys, strict=True))
+    beside = {drawn.by[0]: drawn.ends_with[0], "run": run, _ITSELF: measure.value}
+    words: dict[str, Value] = {
+        name: measure.told(name).said(keys[name]) if name in keys else beside[name] for name in drawn.by
+    }
+    if _ROUND in words:
+        words[_ROUND] = float(keys[_ROUND])
+    found = {**words, **numbers_of(measure, row)}
+    if drawn.chart == "heat":
+        found["text"] = _text(found["value"], is_score=measure.is_score)
+        if len(drawn.by) > _DOWN_AND_ACROSS:
+            found["place"] = ", ".join(measure.told(name).short.get(keys[name], keys[name]) for name in drawn.by[1:])
+    return found
+
+
+def _text(value: Value, *, is_score: bool) -> str:
+    """What is written in a cell."""
+    if not isinstance(value, float):
+        return "–" if is_score else ""
+    return f"{value:+.2f}".replace("-", "−") if is_score else f"{value:.0%}"
+
+
+def numbers_of(measure: Measure, row: Row) -> dict[str, Value]:
+    """A rate or a score with its interval, and how many cases in how many clusters it is on."""
+    found = figure(row.record, cases=measure.n(row.keys)) or _NOTHING
+    clusters = integer(row.record.get("clusters"))
+    return {"n": found.n, "clusters": clusters, "value": found.value, "lo": found.lo, "hi": found.hi}
+
+
+def _spec(measure: Measure, drawn: Drawn, rows: Sequence[dict[str, Value]]) -> JsonObject | None:
+    unit: Literal["score", "rate"] = "score" if measure.is_score else "rate"
+    title, (first, *rest) = drawn.axis or measure.value, drawn.by
+    match drawn.chart:
+        case "rounds":
+            return by_round(rows, title=title, unit=unit, group=first if rest else "", last=drawn.ends_with[2])
+        case "forest":
+            return forest(
+                rows,
+                label=first,
+                unit=unit,
+                title=title,
+                units=f"{measure.cluster}s",
+                group=rest[0] if rest else "",
+                reference=0.0 if measure.is_score else None,
+            )
+        case "heat":
+            is_matrix = len(drawn.by) == _DOWN_AND_ACROSS
+            across = rest[0] if is_matrix else "place"
+            if len({row[across] for row in rows}) > _COLUMNS_MAX:
+                return None
+            return heat(
+                rows,
+                across=across,
+                down=first,
+                value="value",
+                text="text",
+                titles=(across, first) if is_matrix else ("", ""),
+                is_score=measure.is_score,
+                is_sorted=is_matrix,
+            )
+
+
+def rate_columns(value: str, kind: ColumnKind, cases: str) -> tuple[DataColumn, ...]:
+    """The columns of numbers of rows of measures."""
+    return (
+        DataColumn(name="n", title=cases, kind="count"),
+        DataColumn(name="clusters", title="clusters", kind="count"),
+        DataColumn(name="value", title=value, kind=kind),
+        *interval_columns(kind),
+    )
+
+
+def rate_methods(measure: Measure, rows: Sequence[Mapping[str, Value]]) -> tuple[Method, ...]:
+    """How the intervals of rows were made."""
+    clusters = max((int(row["clusters"] or 0) for row in rows), default=0)
+    if not measure.method:
+        return (rate_method(measure.cluster, clusters),)
+    interval = f"clustered by {measure.cluster}, 95 %"
+    return (Method(statement=measure.method, unit="cluster", n=clusters, interval=interval),)
+
+
+def _section_at(summary: JsonObject, path: str) -> JsonObject:
+    for part in path.split("."):
+        summary = section(summary, part)
+    return summary

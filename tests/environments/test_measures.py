@@ -1,0 +1,154 @@
+"""A measure that is declared in one place is in the summary, the printed tables, the grid and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mac_runner import registry
+from mac_runner.environments.discussion.testing import MEASURES, discussion_results
+from mac_runner.environments.measures import By, Counted, Keys, Measure, Share, measured
+from mac_runner.errors import RunDirectoryError
+from mac_runner.figures.registry import run_sections, study_sections
+from mac_runner.figures.testing import Study
+from mac_runner.intervals import one_cluster, wilson
+from mac_runner.plugins import Code
+from mac_runner.reports import GridRow, grid_table
+from mac_runner.types import JsonObject
+from tests.environments.discussion.table import outcome
+from tests.figures.reports import run
+from tests.kit import index_row, render_summary, summary_of
+
+pytest.importorskip("altair")
+
+
+def throws(outcome: Any) -> Iterator[tuple[Keys, Share]]:
+    """Each throw of a player is a case."""
+    for player, thrown in outcome["thrown"].items():
+        yield from ((("first" if player == "ann" else "other",), Share(int(face == 6), 1)) for face in thrown)
+
+
+SIXES = Measure(
+    place="dice.sixes.{player}",
+    cases=throws,
+    title="How often do players throw a six?",
+    value="sixes",
+    unit="throws",
+)
+GAMES: list[JsonObject] = [
+    {"kind": "dice", "thrown": {"ann": [6, 6, 1], "bob": [2], "cat": [6, 3]}},
+    {"kind": "dice", "thrown": {"ann": [4], "bob": [5], "cat": [1]}},
+]
+
+
+@pytest.fixture
+def dice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment from outside, with one measure and nothing else."""
+    monkeypatch.setattr(registry, "_LOADED", {})
+    registry._own_results.cache_clear()
+    spec = registry.EnvironmentSpec(
+        section="dice",
+        settings=registry.environment_specs()["echo"].settings,
+        description="Dice.",
+        build=registry.environment_specs()["echo"].build,
+        results=lambda: measured(SIXES, noun="games"),
+    )
+    registry.adopt_environment("./dice.py:dice", spec, Code(None, None, "0" * 64, Path("dice.py")))
+
+
+def rows_of(*outcomes: JsonObject) -> list[JsonObject]:
+    return [index_row(number, each) for number, each in enumerate(outcomes)]
+
+
+def grid_of(summary: JsonObject) -> dict[str, Any]:
+    """A row of `grid.csv`."""
+    return {
+        column.name: column.cells[0]
+        for column in grid_table([GridRow(slug="one", values={}, session=1, summary=summary)]).columns
+    }
+
+
+@pytest.mark.usefixtures("dice")
+def test_measure_of_an_environment_from_outside_is_seen_everywhere() -> None:
+    rows = rows_of(*GAMES)
+    summary = summary_of(rows)
+    first = summary["dice"]["sixes"]["first"]
+    assert (first["count"], first["n"], first["conversations"], first["clusters"]) == (2, 4, 2, 2)
+    assert (summary["dice"]["sixes"]["other"]["count"], summary["dice"]["sixes"]["other"]["n"]) == (1, 5)
+
+    text = render_summary(summary)
+    assert SIXES.title in text
+    assert "50.0%" in text
+
+    grid = grid_of(summary)
+    assert (grid["dice.sixes.first.n"], grid["dice.sixes.first.rate"]) == (4, 0.5)
+    assert [grid["dice.sixes.first.lo"], grid["dice.sixes.first.hi"]] == first["interval"]
+
+    data = run("dice", rows, environment="./dice.py:dice")
+    (figure,) = [figure for part in run_sections(data) for figure in part.figures]
+    assert (figure.title, figure.unit) == (SIXES.title, "throws")
+    assert [(row["player"], row["value"]) for row in figure.rows] == [("first", 0.5), ("other", 0.2)]
+    assert figure.spec is not None
+    other = run("again", rows_of(GAMES[1]), environment="./dice.py:dice")
+    (figure,) = [one for part in study_sections(Study(runs=[data, other])) for one in part.figures]
+    assert [(row["run"], row["player"], row["value"]) for row in figure.rows] == [
+        *(("dice", "first", 0.5), ("dice", "other", 0.2)),
+        *(("again", "first", 0.0), ("again", "other", 0.0)),
+    ]
+
+
+@pytest.mark.usefixtures("dice")
+def test_damaged_outcome_of_a_measure_is_refused_by_the_name_of_its_row() -> None:
+    with pytest.raises(RunDirectoryError, match=r"^the row of 7 cannot be measured: KeyError"):
+        measured(SIXES).counter().add({"kind": "dice"}, "the row of 7")
+
+
+def test_interval_goes_by_conversation_or_by_what_several_share() -> None:
+    single = Measure(place="x.y", cases=lambda share: [((), share)])
+
+    def clusters(names: list[str | None]) -> Any:
+        counted = Counted([single])
+        for number, name in enumerate(names):
+            with one_cluster(name):
+                counted.add(Share(number % 2, 1))
+        report: Any = counted.report()
+        return report["x"]["y"]
+
+    assert clusters([None] * 8)["clusters"] == 8
+    assert clusters(["a", "a", "b", "b", None, None])["clusters"] == 4
+    lo, hi = clusters([None] * 400)["interval"]
+    assert (lo, hi) == pytest.approx(wilson(200, 400), abs=0.002)
+
+
+def test_keys_stand_in_the_order_of_their_words_and_numbers_in_theirs() -> None:
+    words = By("kind", {"first": "first answers", "final": "last answers"})
+    cases = [((kind, number), Share(1, 1)) for kind in ("final", "first") for number in (10, 9)]
+    counted = Counted([Measure(place="x.{kind}.{number}", cases=lambda _outcome: cases, by={"kind": words})])
+    counted.add(None)
+    report: Any = counted.report()
+
+    assert {kind: [*found] for kind, found in report["x"].items()} == {"first": ["9", "10"], "final": ["9", "10"]}
+    assert [*report["x"]] == ["first", "final"]
+
+
+def test_one_more_measure_of_discussions_is_seen_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = Measure(
+        place="discussions.long.{verdict}",
+        cases=lambda result: [((result.verdict or "none",), Share(int(result.rounds > 1), 1))],
+        title="How often do discussions last?",
+        unit="discussions",
+    )
+    more = {"discussion": discussion_results((*MEASURES, long))}
+    monkeypatch.setattr(registry, "_builtin_results", lambda: more)
+    rows = rows_of(outcome(), outcome(verdict="A"), outcome(verdict="A", rounds=1, answers={}, changes=[]))
+    summary = summary_of(rows)
+
+    assert summary["discussions"]["long"]["A"]["rate"] == 0.5
+    assert long.title in render_summary(summary)
+    assert (grid_of(summary)["discussions.long.A.n"], grid_of(summary)["discussions.long.A.rate"]) == (2, 0.5)
+    figures = [figure for part in run_sections(run("talk", rows, environment="discussion")) for figure in part.figures]
+    (found,) = [figure for figure in figures if figure.title == long.title]
+    assert [(row["verdict"], row["value"]) for row in found.rows] == [("A", 0.5), ("none", 1.0)]
