@@ -19,7 +19,7 @@ from mac_runner.printable import printable
 from mac_runner.reports import GridRow, grid_tables, summarise, summary_tables
 from mac_runner.reports.testing import drawn
 from mac_runner.results import Table
-from mac_runner.runs import testing as runs
+from mac_runner.runs.summary import summary_of as summary_of_run
 from mac_runner.store import Disk, has_run, read_run, run_directories
 from mac_runner.store.testing import decode_frame, decode_manifest, encode_frame, entry, index_line
 from mac_runner.types import JsonObject, JsonValue
@@ -175,6 +175,6 @@ def _stale(run: Path, disk: Disk | None) -> list[str]:
         layout.index: sorted(index) == sorted(map(index_line, contents.rows())),
         layout.manifest: manifest.statuses == dict.fromkeys(contents.planned(), "pending") | endings,
         # A toy has an empty one, and one of an earlier session says so.
-        layout.summary: summary.get("sessions") != len(contents.state.sessions) or summary == runs.summary_of(contents),
+        layout.summary: summary.get("sessions") != len(contents.state.sessions) or summary == summary_of_run(contents),
     }
     return [str(path) for path, is_so in is_right.items() if not is_so]
