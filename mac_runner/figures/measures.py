@@ -12,7 +12,7 @@ from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Sec
 from mac_runner.figures.plots import by_round, forest, heat
 from mac_runner.intervals import one_cluster
 from mac_runner.registry import results_specs
-from mac_runner.results import Figure as InGrid
+from mac_runner.results import Figure as GridFigure
 from mac_runner.results import Results, figure, integer, section
 from mac_runner.types import JsonObject
 
@@ -21,7 +21,7 @@ _COLUMNS_MAX: Final = 16
 _DOWN_AND_ACROSS: Final = 2
 _ROUND: Final = "round"
 _ITSELF: Final = "measure"
-_NOTHING: Final = InGrid(0, None, None, None)
+_NOTHING: Final = GridFigure(0, None, None, None)
 
 
 def measured_sections(runs: Sequence[RunData]) -> tuple[Section, ...]:
