@@ -21,13 +21,14 @@ from mac_runner.environments.town_of_salem.testing import (
     measure,
     others,
     register,
+    roles_of,
     unregister,
 )
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.runs.testing import repair_all, verify_all
 from mac_runner.store import read_run, without_timing
 from mac_runner.store.testing import replies
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 from tests.kit import copied, played
 
 INVESTIGATED = ("investigator", "investigator", "sheriff", "doctor", "godfather", "mafioso", "jester")
@@ -53,7 +54,7 @@ BAKER = Role(
 )
 
 
-def games(lobby: Sequence[str], *, conversations: int = 2) -> JsonObject:
+def games(lobby: Sequence[str], *, conversations: int = 2, **game: JsonValue) -> JsonObject:
     """Short games of scripted players, with all that tells of roles."""
     return {
         "experiment_metadata": {"experiment_name": "games"},
@@ -63,6 +64,7 @@ def games(lobby: Sequence[str], *, conversations: int = 2) -> JsonObject:
             "discussion": "brief",
             "calendar": {"max_days": 3},
             "tools": ["get_role", "get_attribute"],
+            **game,
         },
         "model_definitions": {
             name: {"backend": "scripted", "scripted_config": {"policy": name}} for name in ("heuristic", "random")
@@ -125,6 +127,18 @@ def test_a_role_added_later_leaves_recorded_games_sound_and_goes_on_without_it(
     assert transcripts(new) != transcripts(whole), "the role changes nothing, so this test shows nothing"
     for run in (whole, begun, one):
         assert findings(run) == []
+
+
+def test_a_casting_of_each_role_by_its_name_goes_on_though_a_role_was_added_later(tmp_path: Path) -> None:
+    lobby = ("sheriff", "town support", "godfather")
+    cast = {role: "random" if role == "godfather" else "heuristic" for slot in lobby for role in roles_of(slot)}
+    experiment = games(lobby, casting={**cast})
+    run = played(experiment, tmp_path / "run", limit=1)
+    with added(BAKER):
+        played(experiment, run)
+        assert findings(run) == []
+        with pytest.raises(ConfigError, match=r"game\.casting: nobody is cast for Baker \(town\)"):
+            played(experiment, tmp_path / "new")
 
 
 @pytest.mark.ci

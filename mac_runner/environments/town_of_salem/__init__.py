@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.base import ignored_settings
 from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig, with_materials
-from mac_runner.problems import Problem, suggestion
+from mac_runner.problems import Problem
 from mac_runner.registry import EnvironmentSpec, Planned, Variant
 
 if TYPE_CHECKING:
@@ -39,18 +39,9 @@ def _build(experiment: Experiment) -> Environment:
 
 
 def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
-    ids = dict.fromkeys(agent.agent_id for agent in experiment.agent_definitions)
-    for agent_id in game.seats or ():
-        if agent_id not in ids:
-            yield Problem(("game", "seats", agent_id), f"there is no agent {agent_id!r}{suggestion(agent_id, ids)}")
-    if game.casting is not None:
-        from mac_runner.environments.town_of_salem.casting import casting_problems
+    from mac_runner.environments.town_of_salem.casting import casting_problems
 
-        yield from casting_problems(game, game.casting, ids)
-    if game.pairings is not None:
-        from mac_runner.environments.town_of_salem.pairings import pairing_problems
-
-        yield from pairing_problems(experiment, game, game.pairings)
+    yield from casting_problems(experiment, game)
     if "get_notes" in game.tools and not game.notes:
         text = "shows notes, and no player of this game keeps notes; take it out, or set game.notes to true"
         yield Problem(("game", "tools", game.tools.index("get_notes")), text)
@@ -83,13 +74,13 @@ def _idle(experiment: Experiment, game: GameConfig) -> Mapping[str, str]:
 def _variants(experiment: Experiment, game: GameConfig) -> Iterable[Variant]:
     if game.pairings is None:
         return ()
-    from mac_runner.environments.town_of_salem.pairings import variants
+    from mac_runner.environments.town_of_salem.casting import variants
 
     return variants(experiment, game)
 
 
 def _design(planned: Sequence[Planned]) -> Iterator[Table | str]:
-    from mac_runner.environments.town_of_salem.pairings import design
+    from mac_runner.environments.town_of_salem.casting import design
 
     return design(planned)
 

@@ -34,11 +34,11 @@ class TownOfSalem:
     def __init__(self, experiment: Experiment) -> None:
         game = experiment.settings_as(GameConfig)
         self._catalogue = catalogue_of(game.roles)
-        self._slots = self._catalogue.bound(role_list)(game.lobby)
+        with self._catalogue.in_force():
+            self._slots = role_list(game.lobby)
+            casting = None if game.casting is None else Casting(game.casting, self._slots)
+        self._cast = None if casting is None else self._catalogue.bound(casting.definitions)
         self._seats = game.seats
-        self._cast = None
-        if game.casting is not None:
-            self._cast = self._catalogue.bound(Casting(game.casting, self._slots).definitions)
         self._options = options_of(game)
         self._asking = {
             definition.agent_id: asking_of(experiment, definition) for definition in experiment.agent_definitions

@@ -38,6 +38,7 @@ from mac_runner.environments.town_of_salem.testing import (
 )
 from mac_runner.errors import ConfigError
 from mac_runner.plan import plan_tasks
+from mac_runner.runs.setup import located
 from mac_runner.types import JsonObject, JsonValue, Task
 
 DOCS = Path(__file__).parents[3] / "docs" / "town_of_salem.md"
@@ -75,8 +76,11 @@ def experiments(found: Grid) -> list[Experiment]:
 
 
 def refused(tmp_path: Path, rest: str, **flags: object) -> list[str]:
+    """Why an experiment cannot be loaded, or its games not be played."""
     with pytest.raises(ConfigError) as caught:
-        read(tmp_path, rest, **flags)
+        if isinstance(found := read(tmp_path, rest, **flags), Loaded):
+            with located(found):
+                build_environment(found.experiment)
     return [line.removeprefix(f"{tmp_path}/") for line in str(caught.value).splitlines()]
 
 
