@@ -77,10 +77,14 @@ def experiments(found: Grid) -> list[Experiment]:
 
 def refused(tmp_path: Path, rest: str, **flags: object) -> list[str]:
     """Why an experiment cannot be loaded, or its games not be played."""
-    with pytest.raises(ConfigError) as caught:
+
+    def set_up() -> None:
         if isinstance(found := read(tmp_path, rest, **flags), Loaded):
             with located(found):
                 build_environment(found.experiment)
+
+    with pytest.raises(ConfigError) as caught:
+        set_up()
     return [line.removeprefix(f"{tmp_path}/") for line in str(caught.value).splitlines()]
 
 
@@ -181,9 +185,10 @@ def test_costs_in_the_docs_are_those_of_games() -> None:
 def test_who_plays_changes_no_deal(seed: int, lobby: JsonValue, data: st.DataObject) -> None:
     who = st.sampled_from("abc")
     names = who | st.lists(who, min_size=1, max_size=3)
-    sides: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-        {"mafia": names, "town": names, "*": names, "town investigative": names}
-    )
+    keys = ["mafia", "town", "town investigative"]
+    if lobby != "classic-7":  # No deal of it has a neutral role, for whom `*` would cast.
+        keys.append("*")
+    sides: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(dict.fromkeys(keys, names))
     size = len(role_list(lobby))  # type: ignore[arg-type]
     first = data.draw(st.integers(0, size))
     changes: list[dict[str, Any]] = [

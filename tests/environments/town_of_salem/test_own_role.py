@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mac_runner.environments import Policy
-from mac_runner.environments.town_of_salem.roles import NightState
+from mac_runner.environments.town_of_salem.roles import NightState, strike
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
     POLICIES,
@@ -29,7 +29,6 @@ from mac_runner.environments.town_of_salem.testing import (
     Game,
     Level,
     NightAbility,
-    NightAction,
     Options,
     Phase,
     Role,
@@ -58,10 +57,6 @@ LOBBY = ("poisoner", "investigator", "sheriff", "doctor", "lookout", "bodyguard"
 OPTIONS = Options(discussion_rounds=1, vote_rounds=2, night_chat_rounds=1, max_days=8)
 
 
-def poison(night: NightState, action: NightAction) -> None:
-    night.attack(action.seat, night.house(action), Level.POWERFUL, POISONED)
-
-
 @tactic
 def first_in_the_alphabet(seat: Seat, choice: Choice) -> Aim:
     return Aim(min(seat.others(choice)))
@@ -85,7 +80,7 @@ POISONER = Role(
             verb="poison",
             help="poison that player",
             step=Step.ATTACK,
-            effect=poison,
+            effect=strike,
             aims=others,
             tactic="first_in_the_alphabet",
         ),
@@ -190,8 +185,8 @@ def test_tactic_that_there_is_not_is_named_with_its_ability_and_two_of_one_name_
 def test_cause_that_its_role_does_not_name_is_refused() -> None:
     night = NightState(open_game(("sheriff", "godfather", "doctor")).state, ROLES)
 
-    with pytest.raises(LookupError, match="of death 'poisoner'"):
-        night.attack(0, 1, Level.BASIC, POISONED)
+    with pytest.raises(LookupError, match="Sheriff has no cause of death .*'poisoner'"):
+        night.attack(0, 1, cause=POISONED)
 
 
 @pytest.fixture

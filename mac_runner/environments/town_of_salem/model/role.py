@@ -1,4 +1,4 @@
-"""What a role is made of: its card, its attributes, its abilities and its hooks.
+"""What a role is made of: its card, its attributes, its abilities and its hooks; and the night in which it acts.
 
 A role is one value of type `Role`. The prompt, the parser, the night, the record and the scripted players read all
 they know of it from that value, so a new role changes no other file.
@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from random import Random
-from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from mac_runner.environments.town_of_salem.model.events import (
@@ -26,16 +25,6 @@ from mac_runner.environments.town_of_salem.model.events import (
     Notice,
     private,
     team_event,
-)
-from mac_runner.environments.town_of_salem.model.night import (
-    Attack,
-    Guard,
-    Judged,
-    Level,
-    Note,
-    Protection,
-    Step,
-    Visit,
 )
 from mac_runner.environments.town_of_salem.model.state import (
     TEAMS,
@@ -70,6 +59,29 @@ class Alignment(StrEnum):
     NEUTRAL_EVIL = "neutral evil"
     NEUTRAL_KILLING = "neutral killing"
     NEUTRAL_CHAOS = "neutral chaos"
+
+
+class Level(IntEnum):
+    """Strength of an attack or a defence: a victim dies iff the attack is the stronger (rules, section 1)."""
+
+    NONE = 0
+    BASIC = 1
+    POWERFUL = 2
+    UNSTOPPABLE = 3
+
+
+class Step(IntEnum):
+    """When in a night an ability takes effect (rules, section 6)."""
+
+    TRANSPORT = 1
+    PREPARE = 2
+    CONTROL = 3
+    BLOCK = 5
+    PROTECT = 6
+    INVESTIGATE = 7
+    ATTACK = 8
+    BURY = 11
+    REPORT = 12
 
 
 class Changed(NamedTuple):
@@ -127,6 +139,8 @@ class NightAbility:
     reaches_jail: bool = False
     under_control: Callable[[int, int], NightAction | None] | None = None
     """The action of a controlled seat aimed at another; None: as the shape of the ability suggests."""
+    is_forced_on_self: bool = True
+    """False: whoever controls its player cannot have them use it on themselves."""
     is_offered: Callable[[GameState, Player], bool] = _is_alive
     """When it may be chosen; in any case it takes a player at large with uses left."""
     orders: Callable[[NightState], None] | None = None
@@ -155,6 +169,11 @@ class NightAbility:
         )
         return _seats_in_reach(self.aims, state, player) if is_available else None
 
+    @property
+    def visits_one(self) -> bool:
+        """Whether it can be turned on any one player: by whoever controls its player, or once more after death."""
+        return self.is_visit and self.aims is not None and self.second_aims is None
+
     def is_ready(self, state: GameState, player: Player) -> bool:
         """Whether its first night has come and a use is left."""
         return state.day >= self.first_night and player.uses.get(self.verb, 1) > 0
@@ -165,7 +184,7 @@ class NightAbility:
             return None
         if self.under_control is not None:
             return self.under_control(player.seat, victim)
-        if self.aims is None or self.second_aims is not None or not self.is_visit:
+        if not self.visits_one or (victim == player.seat and not self.is_forced_on_self):
             return None
         return NightAction(seat=player.seat, verb=self.verb, targets=(victim,))
 
@@ -235,8 +254,6 @@ class Role:
     """Whether its attackers do not learn that its own defence saved it."""
     is_convertible: bool = False
     """Whether a Vampire can turn it though it is not of the Town."""
-    is_raisable: bool = False
-    """Whether its dead can use their ability once more."""
     is_hostile_to_town: bool = False
     """Whether it needs the Town to lose though it has no group."""
     leaves_notes: bool = False
@@ -258,7 +275,7 @@ class Role:
     """What its victims die of."""
 
     # Changes of role and the end of the game.
-    may_become: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    may_become: Mapping[str, str] = field(default_factory=dict)
     """Ids of the roles that its players can turn into, and why they do, for the record."""
     turns_others: str = ""
     """Why players of other roles turn into it, for the record."""
@@ -321,6 +338,12 @@ class Role:
         """What players read about it in a game with these roles and rules."""
         return self.card(roles, options) if callable(self.card) else self.card
 
+    @property
+    def is_raisable(self) -> bool:
+        """Whether its dead can use their ability once more."""
+        abilities = (ability for ability in self.abilities if isinstance(ability, NightAbility))
+        return self.faction is Faction.TOWN and any(ability.visits_one for ability in abilities)
+
     def night_ability(self, verb: str) -> NightAbility:
         """The night ability of that verb. Raises LookupError when the role has none."""
         for ability in self.abilities:
@@ -335,6 +358,77 @@ class Role:
             for ability in self.abilities
             if ability.uses is not None
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One attack of the night."""
+
+    attacker: int
+    victim: int
+    level: Level
+    cause: DeathCause
+    is_direct: bool = True
+    """Whether a guard can meet it."""
+    reaches_jail: bool = False
+    """Whether it harms a prisoner."""
+    is_bloody: bool = False
+    """Whether it makes the victim's will unreadable."""
+    instead: Callable[[], None] | None = None
+    """What happens to a victim who is overcome, where that is not death."""
+
+
+class Guard(NamedTuple):
+    """How a player meets one attacker of a house in person."""
+
+    falls_by: DeathCause
+    """What the guard dies of."""
+    strikes_by: DeathCause
+    """What the attacker dies of."""
+
+
+class Protection(NamedTuple):
+    """What a player does to keep those in a house from harm."""
+
+    by: int
+    how: str
+    """In a word, for the record: `healed`."""
+    level: Level = Level.NONE
+    """The defence it gives."""
+    notice: Notice | None = None
+    """What `by` learns when they were attacked."""
+    guard: Guard | None = None
+    """Where `by` meets an attacker in person."""
+
+
+class Visit(NamedTuple):
+    """Who went to whose house."""
+
+    visitor: int
+    house: int
+
+
+class Note(NamedTuple):
+    """What came between a choice and what happened, for readers of a finished game."""
+
+    how: str
+    """In a word or two."""
+    seats: tuple[int, ...]
+    """The seats it befell."""
+    by: int | None = None
+    """Whose doing it was."""
+    was: NightAction | None = None
+    """The action before."""
+    now: NightAction | None = None
+    """The action after."""
+
+
+class Judged(NamedTuple):
+    """An attack that was judged: the defence it met (None: none was asked) and what came of it."""
+
+    attack: Attack
+    defence: Level | None
+    outcome: str
 
 
 class NightState:
@@ -457,9 +551,9 @@ class NightState:
         for reader in (seat, *self._listeners[seat]):
             self.notify(reader, kind, **data)
 
-    def find(self, seat: int, about: int, finding: str) -> None:
-        """Report what was found about a player."""
-        self.report(seat, RESULT, about=self.name_of(about), finding=finding)
+    def find(self, action: NightAction, finding: str) -> None:
+        """Report what was found about the player that an action is aimed at."""
+        self.report(action.seat, RESULT, about=self.name_of(action.targets[0]), finding=finding)
 
     def listen(self, listener: int, seat: int) -> None:
         """Have `listener` learn tonight what `seat` finds."""
@@ -495,18 +589,9 @@ class NightState:
         self.blocked.add(target)
         self.notify(target, BLOCKED)
 
-    def protect(
-        self,
-        by: int,
-        house: int,
-        how: str,
-        *,
-        level: Level = Level.NONE,
-        notice: Notice | None = None,
-        guard: Guard | None = None,
-    ) -> None:
-        """Have `by` keep those in a house from harm tonight, as `Protection` describes it."""
-        self.protections[house].append(Protection(by, how, level, notice, guard))
+    def protect(self, house: int, protection: Protection) -> None:
+        """Keep those in a house from harm tonight."""
+        self.protections[house].append(protection)
 
     def defend(self, seat: int, level: Level) -> None:
         """Give a player a defence for this night."""
@@ -516,9 +601,9 @@ class NightState:
         self,
         attacker: int,
         victim: int,
-        level: Level,
-        cause: DeathCause,
         *,
+        level: Level | None = None,
+        cause: DeathCause | None = None,
         is_direct: bool = True,
         reaches_jail: bool = False,
         is_bloody: bool = False,
@@ -526,11 +611,14 @@ class NightState:
     ) -> None:
         """Add an attack to those that are judged in the end, as `Attack` describes it.
 
-        Raises LookupError when its cause is none of those of the attacker's role.
+        Where they are not given, its level and its cause are those of the attacker's role, of several causes the first.
+        Raises LookupError when its cause is none of them.
         """
         role = self.role_of(attacker)
-        if cause not in role.causes:
-            raise LookupError(f"{role.name} has no cause of death {cause.name!r}")
+        cause = cause or next(iter(role.causes), None)
+        if cause is None or cause not in role.causes:
+            raise LookupError(f"{role.name} has no cause of death {cause}")
+        level = role.attack if level is None else level
         self.attacks.append(Attack(attacker, victim, level, cause, is_direct, reaches_jail, is_bloody, instead))
 
     def mark_for_good(self, seat: int, mark: str) -> None:
@@ -550,6 +638,11 @@ class NightState:
     def put(self, player: Player) -> None:
         """Replace a player."""
         self.state = self.state.with_player(player)
+
+
+def strike(night: NightState, action: NightAction) -> None:
+    """The effect of an ability that attacks whoever is at the house it leads to."""
+    night.attack(action.seat, night.house(action))
 
 
 def everybody(state: GameState, player: Player) -> tuple[int, ...]:
@@ -573,6 +666,12 @@ def become(state: GameState, player: Player, role: Role) -> Player:
         quarry=None,
         became_on=state.day,
     )
+
+
+def converted(state: GameState, player: Player, role: Role) -> Changed:
+    """A player in another role, and told so."""
+    event = private(state, EventKind.CONVERTED, (player.seat,), role=role.name)
+    return Changed(state.with_player(become(state, player, role)), (event,))
 
 
 def join_team(night: NightState, player: Player) -> None:

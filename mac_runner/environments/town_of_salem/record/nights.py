@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind
-from mac_runner.environments.town_of_salem.model.night import Judged, Note, Step
-from mac_runner.environments.town_of_salem.model.role import NightState
+from mac_runner.environments.town_of_salem.model.role import Judged, NightState, Note, Step
 from mac_runner.environments.town_of_salem.model.state import LYNCH, TEAMS, GameState, NightAction
 from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
 from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility

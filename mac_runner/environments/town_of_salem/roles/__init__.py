@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from mac_runner.environments.town_of_salem.model.events import Notice, Says
-from mac_runner.environments.town_of_salem.model.night import Guard, Level, Step
 from mac_runner.environments.town_of_salem.model.role import (
     TOWN_GOAL,
     Alignment,
     Changed,
     DayAbility,
+    Guard,
+    Level,
     NightAbility,
     NightState,
+    Protection,
     Role,
+    Step,
     everybody,
     others,
+    strike,
 )
 from mac_runner.environments.town_of_salem.model.state import DeathCause, Faction, GameState, NightAction, Player
 from mac_runner.environments.town_of_salem.roles.catalogue import ROLES, load, register, unregister
@@ -34,12 +38,14 @@ __all__ = [
     "NightState",
     "Notice",
     "Player",
+    "Protection",
     "Role",
     "Says",
     "Step",
     "everybody",
     "others",
     "register",
+    "strike",
     "unregister",
 ]
 

@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 
 from mac_runner.environments.town_of_salem.model.events import (
     TARGET_JAILED,
     EventKind,
-    Events,
     Notice,
     Says,
     private,
     with_article,
 )
-from mac_runner.environments.town_of_salem.model.night import Level, Step
-from mac_runner.environments.town_of_salem.model.role import Alignment, Changed, NightAbility, NightState, Role, become
+from mac_runner.environments.town_of_salem.model.role import (
+    Alignment,
+    Changed,
+    Level,
+    NightAbility,
+    NightState,
+    Role,
+    Step,
+    converted,
+    strike,
+)
 from mac_runner.environments.town_of_salem.model.state import (
     DeathCause,
     Faction,
@@ -28,12 +35,9 @@ from mac_runner.environments.town_of_salem.model.state import (
 )
 from mac_runner.environments.town_of_salem.roles.town_support import BLOCK_ABILITY
 
-# The kill of the Mafia and its chain of command.
-KILLED = DeathCause("mafia", "killed by the Mafia", guard_order=0, is_visible=True)
-
 KILL = "kill"
 _PROMOTED = "promoted by the Mafia"
-RANKS = MappingProxyType({"mafioso": _PROMOTED, "godfather": _PROMOTED})
+RANKS = {"mafioso": _PROMOTED, "godfather": _PROMOTED}
 """The roles that any member may rise to, and why."""
 _role = partial(
     Role,
@@ -45,7 +49,14 @@ _role = partial(
     ),
     group="mafia",
 )
-_killing = partial(_role, alignment=Alignment.MAFIA_KILLING)
+_killing = partial(
+    _role,
+    alignment=Alignment.MAFIA_KILLING,
+    attack=Level.BASIC,
+    is_unique=True,
+    leaves_notes=True,
+    causes=(DeathCause("mafia", "killed by the Mafia", guard_order=0, is_visible=True),),
+)
 _deception = partial(_role, alignment=Alignment.MAFIA_DECEPTION, may_become=RANKS)
 _support = partial(_role, alignment=Alignment.MAFIA_SUPPORT, may_become=RANKS)
 
@@ -76,17 +87,13 @@ def _settle_who_kills(night: NightState) -> None:
     night.actions.append(replace(order, seat=hand.seat))
 
 
-def _kill(night: NightState, action: NightAction) -> None:
-    night.attack(action.seat, night.house(action), night.role_of(action.seat).attack, KILLED)
-
-
 KILL_ABILITY = NightAbility(
     verb=KILL,
     tactic="kill",
     is_kill=True,
     help="have the Mafia kill that player tonight; the Godfather's choice goes before all others",
     step=Step.ATTACK,
-    effect=_kill,
+    effect=strike,
     aims=outsiders,
     orders=_settle_who_kills,
 )
@@ -104,12 +111,11 @@ def promote(state: GameState, fallen: Sequence[Player]) -> Changed:
         return Changed(state)
     role = GODFATHER if heir else MAFIOSO
     heir = heir or state.chance("promotion", state.day, state.phase).choice(living)
-    state = state.with_player(become(state, heir, role))
-    others = [player.seat for player in living if player.seat != heir.seat]
-    events: Events = (private(state, EventKind.CONVERTED, (heir.seat,), role=role.name),)
-    if others:
-        events += (private(state, EventKind.TEAM_CHANGED, others, player=heir.name, role=role.name),)
-    return Changed(state, events)
+    promoted = converted(state, heir, role)
+    if not (others := [player.seat for player in living if player.seat != heir.seat]):
+        return promoted
+    told = private(state, EventKind.TEAM_CHANGED, others, player=heir.name, role=role.name)
+    return Changed(promoted.state, (*promoted.events, told))
 
 
 # The Godfather leads the Mafia and looks innocent.
@@ -121,13 +127,9 @@ GODFATHER = _killing(
     "does not find you suspicious. You survive basic attacks at night.",
     investigator_group=11,
     investigator_place=2,
-    attack=Level.BASIC,
     defence=Level.BASIC,
-    is_unique=True,
-    leaves_notes=True,
     is_detection_immune=True,
     outlasts=lambda other: other.id == "transporter",
-    causes=(KILLED,),
     team_rank=2,
     abilities=(KILL_ABILITY,),
 )
@@ -141,21 +143,13 @@ MAFIOSO = _killing(
     "Godfather dies, you take his place.",
     investigator_group=1,
     investigator_place=3,
-    attack=Level.BASIC,
-    is_unique=True,
-    leaves_notes=True,
-    may_become=MappingProxyType({"godfather": _PROMOTED}),
-    causes=(KILLED,),
+    may_become={"godfather": _PROMOTED},
     abilities=(KILL_ABILITY,),
 )
 
 
 # The Disguiser makes one of the Mafia pass for another player.
 DISGUISE = "disguise"
-
-
-def _own(state: GameState, player: Player) -> tuple[int, ...]:
-    return tuple(other.seat for other in state.living if other.faction is Faction.MAFIA)
 
 
 def _disguise(night: NightState, action: NightAction) -> None:
@@ -180,7 +174,7 @@ DISGUISER = _deception(
             help="have the first player, a member of the Mafia, pass for the second player tonight",
             step=Step.PROTECT,
             effect=_disguise,
-            aims=_own,
+            aims=lambda state, player: tuple(other.seat for other in state.living if other.faction is Faction.MAFIA),
             second_aims=outsiders,
             visited=1,
             under_control=lambda seat, victim: NightAction(seat=seat, verb=DISGUISE, targets=(seat, victim)),
@@ -193,10 +187,9 @@ DISGUISER = _deception(
 def _forge(night: NightState, action: NightAction) -> None:
     """Only the dead leave a will; only a forged one costs a use."""
     body = night.player(night.house(action))
-    if body.death is None:
-        return
-    night.spend(action)
-    night.put(replace(body, death=replace(body.death, forged_will=action.text)))
+    if body.death is not None:
+        night.spend(action)
+        night.put(replace(body, death=replace(body.death, forged_will=action.text)))
 
 
 FORGER = _deception(
@@ -235,7 +228,6 @@ FRAMER = _deception(
     abilities=(
         NightAbility(
             verb="frame",
-            tactic="anybody",
             help="make that player look guilty to investigations tonight",
             step=Step.PROTECT,
             effect=lambda night, action: night.tonight[night.house(action)].add(FRAMED),
@@ -254,12 +246,11 @@ CLEANED = Notice(
 def _clean(night: NightState, action: NightAction) -> None:
     """Only a body can be cleaned, and only a cleaned one costs a use."""
     body = night.player(night.house(action))
-    if body.death is None:
-        return
-    night.spend(action)
-    night.put(replace(body, death=replace(body.death, is_cleaned=True)))
-    role = night.role_of(body.seat).name
-    night.notify(action.seat, CLEANED, target=body.name, role=role, legacy=body.will)
+    if body.death is not None:
+        night.spend(action)
+        night.put(replace(body, death=replace(body.death, is_cleaned=True)))
+        role = night.role_of(body.seat).name
+        night.notify(action.seat, CLEANED, target=body.name, role=role, legacy=body.will)
 
 
 JANITOR = _deception(
@@ -322,10 +313,6 @@ BLACKMAILER = _support(
 
 
 # The Consigliere learns one player's exact role.
-def _look_into(night: NightState, action: NightAction) -> None:
-    night.find(action.seat, action.targets[0], with_article(night.role_of(night.house(action)).name))
-
-
 CONSIGLIERE = _support(
     name="Consigliere",
     shares_roles=True,
@@ -339,7 +326,7 @@ CONSIGLIERE = _support(
             tactic="ask",
             help="learn that player's exact role",
             step=Step.INVESTIGATE,
-            effect=_look_into,
+            effect=lambda night, action: night.find(action, with_article(night.role_of(night.house(action)).name)),
             aims=outsiders,
         ),
     ),

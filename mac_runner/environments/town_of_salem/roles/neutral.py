@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 
 from mac_runner.environments.town_of_salem.model.events import (
     FAILED,
@@ -17,14 +16,16 @@ from mac_runner.environments.town_of_salem.model.events import (
     public,
     with_article,
 )
-from mac_runner.environments.town_of_salem.model.night import Level, Step
 from mac_runner.environments.town_of_salem.model.role import (
     Alignment,
     Changed,
+    Level,
     NightAbility,
     NightState,
     Role,
+    Step,
     become,
+    converted,
     everybody,
     join_team,
     others,
@@ -43,6 +44,7 @@ from mac_runner.environments.town_of_salem.model.state import (
 from mac_runner.environments.town_of_salem.roles.catalogue import ROLES
 from mac_runner.environments.town_of_salem.roles.neutral_killing import BITTEN
 from mac_runner.environments.town_of_salem.roles.town_protective import VEST_ABILITY
+from mac_runner.types import JsonValue
 
 _role = partial(Role, faction=Faction.NEUTRAL, group=None, is_detection_immune=True)
 _benign = partial(_role, alignment=Alignment.NEUTRAL_BENIGN, investigator_group=3, is_convertible=True)
@@ -137,8 +139,6 @@ SURVIVOR = _benign(
 
 
 # The Jester wants to be lynched, and takes one of his judges along.
-HAUNTED = DeathCause("jester", "taken by a Jester's ghost")
-
 HAUNT_OFFERED = Notice(name="haunt_offered", words="You may haunt one of: {candidates}.")
 GOAL_MET = Notice(name="goal_met", words="You have reached your goal. You have won.")
 
@@ -155,25 +155,15 @@ def _candidates(state: GameState, player: Player) -> tuple[int, ...]:
 
 
 def _earn_haunting(state: GameState, player: Player) -> Changed:
-    guilty = tuple(sorted(seat for seat, ballot in state.ballots.items() if ballot is Ballot.GUILTY))
-    pool = guilty
-    if state.options.haunt_pool == "guilty_or_abstain":
-        pool = tuple(sorted(seat for seat, ballot in state.ballots.items() if ballot is not Ballot.INNOCENT))
+    spared = {Ballot.INNOCENT, Ballot.ABSTAIN} if state.options.haunt_pool == "guilty" else {Ballot.INNOCENT}
+    pool = tuple(sorted(seat for seat, ballot in state.ballots.items() if ballot not in spared))
+    guilty = tuple(seat for seat in pool if state.ballots[seat] is Ballot.GUILTY)
     state = state.with_player(replace(player, has_met_goal=True))
     haunting = Haunting(seat=player.seat, candidates=pool, drawn_from=guilty)
     state = replace(state, hauntings=(*state.hauntings, haunting))
-    names = [state.players[seat].name for seat in pool]
-    return Changed(
-        state,
-        (
-            private(state, GOAL_MET, (player.seat,)),
-            private(state, HAUNT_OFFERED, (player.seat,), candidates=list(names)),
-        ),
-    )
-
-
-def _haunt(night: NightState, action: NightAction) -> None:
-    night.attack(action.seat, action.targets[0], Level.UNSTOPPABLE, HAUNTED, is_direct=False, reaches_jail=True)
+    names: list[JsonValue] = [state.players[seat].name for seat in pool]
+    told = (private(state, GOAL_MET, (player.seat,)), private(state, HAUNT_OFFERED, (player.seat,), candidates=names))
+    return Changed(state, told)
 
 
 def _haunt_by_lot(night: NightState, seat: int) -> None:
@@ -206,14 +196,15 @@ JESTER = _evil(
     investigator_place=3,
     attack=Level.UNSTOPPABLE,
     is_convertible=True,
-    causes=(HAUNTED,),
+    causes=(DeathCause("jester", "taken by a Jester's ghost"),),
     abilities=(
         NightAbility(
             verb=HAUNT,
-            tactic="anybody",
             help="kill that player",
             step=Step.PREPARE,
-            effect=_haunt,
+            effect=lambda night, action: night.attack(
+                action.seat, action.targets[0], is_direct=False, reaches_jail=True
+            ),
             aims=_candidates,
             is_visit=False,
             is_offered=lambda state, player: not player.alive,
@@ -243,8 +234,7 @@ def _look_at_quarry(state: GameState, player: Player) -> Changed:
     if quarry.death.causes == (LYNCH.name,):
         state = state.with_player(replace(player, has_met_goal=True))
         return Changed(state, (private(state, GOAL_MET, (player.seat,)),))
-    state = state.with_player(become(state, player, JESTER))
-    return Changed(state, (private(state, EventKind.CONVERTED, (player.seat,), role=JESTER.name),))
+    return converted(state, player, JESTER)
 
 
 EXECUTIONER = _evil(
@@ -257,7 +247,7 @@ EXECUTIONER = _evil(
     investigator_place=2,
     defence=Level.BASIC,
     is_convertible=True,
-    may_become=MappingProxyType({"jester": "the target died in another way than by a lynch"}),
+    may_become={"jester": "the target died in another way than by a lynch"},
     deal=_draw_quarry,
     after_deaths=_look_at_quarry,
 )

@@ -7,18 +7,20 @@ from dataclasses import replace
 from functools import partial
 
 from mac_runner.environments.town_of_salem.model.events import EventKind, Notice, Says, private
-from mac_runner.environments.town_of_salem.model.night import Level, Step
 from mac_runner.environments.town_of_salem.model.role import (
     DOUSED,
     Alignment,
     Changed,
     DayAbility,
+    Level,
     NightAbility,
     NightState,
     Role,
+    Step,
     become,
     join_team,
     others,
+    strike,
 )
 from mac_runner.environments.town_of_salem.model.state import DeathCause, Faction, GameState, NightAction, Player
 
@@ -33,8 +35,6 @@ _role = partial(
 )
 
 # The Arsonist pours petrol over players, and then sets fire to all of them (rules, section 9.2).
-BURNT = DeathCause("arsonist", "burnt by an Arsonist")
-
 POURED_OVER = Notice(name="doused", words="You were doused.", befalls="they were doused", says=Says.DOUSED)
 VISITED = Notice(name="visited", words="You doused the players who visited you: {visitors}.", is_finding=True)
 
@@ -67,7 +67,7 @@ def _pour_over_visitors(night: NightState, seat: int) -> None:
 def _ignite(night: NightState, action: NightAction) -> None:
     for player in night.state.living:
         if DOUSED in player.marks and player.seat != action.seat:
-            night.attack(action.seat, player.seat, Level.UNSTOPPABLE, BURNT, is_direct=False, reaches_jail=True)
+            night.attack(action.seat, player.seat, is_direct=False, reaches_jail=True)
 
 
 def _wash(night: NightState, action: NightAction) -> None:
@@ -89,7 +89,7 @@ ARSONIST = _role(
     outlasts=lambda other: (
         other.faction is Faction.MAFIA or other.id in ("serial killer", "vampire", "escort", "transporter")
     ),
-    causes=(BURNT,),
+    causes=(DeathCause("arsonist", "burnt by an Arsonist"),),
     abilities=(
         # Scripted players use the first that has something to do.
         NightAbility(
@@ -127,8 +127,6 @@ ARSONIST = _role(
 
 
 # The Serial Killer kills every night, and all who get in the way (rules, sections 9.1 and 7.3).
-STABBED = DeathCause("serial killer", "stabbed by a Serial Killer", guard_order=1, is_visible=True)
-
 CAUTIOUS = "cautious"
 
 CAUTION = Notice(name="caution", words="From now on you spare those who block or jail you.")
@@ -142,12 +140,8 @@ def _change_mind(state: GameState, player: Player, targets: tuple[int, ...]) -> 
     return Changed(state.with_player(replace(player, marks=marks)), (event,))
 
 
-def _stab(night: NightState, action: NightAction) -> None:
-    night.attack(action.seat, night.house(action), Level.BASIC, STABBED)
-
-
 def _turn_on(night: NightState, seat: int, victim: int) -> None:
-    night.attack(seat, victim, Level.BASIC, STABBED, is_bloody=True)
+    night.attack(seat, victim, is_bloody=True)
 
 
 def _meet_blocker(night: NightState, seat: int, blocker: int) -> bool:
@@ -180,7 +174,7 @@ SERIAL_KILLER = _role(
     by_night=_meet_jailor,
     outlasts=lambda other: other.id in ("godfather", "mafioso", "vampire", "transporter"),
     kills_blockers=True,
-    causes=(STABBED,),
+    causes=(DeathCause("serial killer", "stabbed by a Serial Killer", guard_order=1, is_visible=True),),
     abilities=(
         NightAbility(
             verb="stab",
@@ -188,7 +182,7 @@ SERIAL_KILLER = _role(
             tactic="strike",
             help="kill that player",
             step=Step.ATTACK,
-            effect=_stab,
+            effect=strike,
             aims=others,
         ),
         DayAbility(
@@ -201,13 +195,6 @@ SERIAL_KILLER = _role(
 
 
 # The Werewolf rages through a house on every full moon (rules, section 9.3).
-MAULED = DeathCause("werewolf", "mauled by a Werewolf", guard_order=3, is_visible=True)
-
-
-def _houses(state: GameState, player: Player) -> tuple[int, ...]:
-    return tuple(other.seat for other in state.living) if state.is_full_moon else ()
-
-
 def _wait_for_the_moon(night: NightState, seat: int) -> None:
     if night.player(seat).alive and night.state.is_full_moon:
         night.later(Step.ATTACK, lambda: _rage(night, seat))
@@ -218,18 +205,14 @@ def _rage(night: NightState, seat: int) -> None:
     if seat == night.state.prisoner:
         keeper = night.state.keeper
         if keeper is not None and not night.is_executed(seat):
-            _maul(night, seat, keeper)
+            night.attack(seat, keeper)
         return
     house = next((night.house(action) for action in night.actions if action.seat == seat and action.targets), seat)
     if house != seat:
-        _maul(night, seat, house)
+        night.attack(seat, house)
     for visitor in night.visitors(house):
         if visitor not in (seat, house):
-            _maul(night, seat, visitor)
-
-
-def _maul(night: NightState, seat: int, victim: int) -> None:
-    night.attack(seat, victim, Level.POWERFUL, MAULED)
+            night.attack(seat, visitor)
 
 
 WEREWOLF = _role(
@@ -248,7 +231,7 @@ WEREWOLF = _role(
     suspicious_when=lambda state: state.is_full_moon,
     by_night=_wait_for_the_moon,
     outlasts=lambda other: other.id in ("godfather", "mafioso", "vampire", "serial killer"),
-    causes=(MAULED,),
+    causes=(DeathCause("werewolf", "mauled by a Werewolf", guard_order=3, is_visible=True),),
     abilities=(
         NightAbility(
             verb="rampage",
@@ -257,15 +240,14 @@ WEREWOLF = _role(
             step=Step.ATTACK,
             # It rages without a choice too (`by_night`); the choice is only where.
             effect=lambda night, action: None,
-            aims=_houses,
+            aims=lambda state, player: state.living_seats if state.is_full_moon else (),
             reaches_jail=True,
         ),
     ),
 )
 
 
-BITTEN_TO_DEATH = DeathCause("vampire", "bitten by a Vampire", guard_order=4, is_visible=True)
-
+# The Vampires bite one player a night, who becomes one of them or dies (rules, section 10).
 BITE = "bite"
 BITTEN = "bitten"
 # From so many Vampires on they kill instead of turning.
@@ -303,12 +285,12 @@ def _bite(night: NightState, action: NightAction) -> None:
     victim = night.house(action)
     role = night.role_of(victim)
     if role.hunts_vampires:
-        night.attack(victim, action.seat, Level.BASIC, role.causes[0], is_direct=False)
+        night.attack(victim, action.seat, is_direct=False)
         return
     is_mortal = role.faction is Faction.TOWN or role.is_convertible
     turns = is_mortal and role.defence is Level.NONE and len(_clan(night.state)) < VAMPIRES_MAX
     instead = (lambda: _infect(night, victim)) if turns else None
-    night.attack(action.seat, victim, Level.BASIC, BITTEN_TO_DEATH, instead=instead)
+    night.attack(action.seat, victim, instead=instead)
 
 
 def _infect(night: NightState, seat: int) -> None:
@@ -340,7 +322,7 @@ VAMPIRE = Role(
     investigator_place=2,
     attack=Level.BASIC,
     is_detection_immune=True,
-    causes=(BITTEN_TO_DEATH,),
+    causes=(DeathCause("vampire", "bitten by a Vampire", guard_order=4, is_visible=True),),
     abilities=(
         NightAbility(
             verb=BITE,

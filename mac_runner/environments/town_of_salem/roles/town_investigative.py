@@ -14,7 +14,6 @@ from mac_runner.environments.town_of_salem.model.events import (
     visited_by,
     with_article,
 )
-from mac_runner.environments.town_of_salem.model.night import Step
 from mac_runner.environments.town_of_salem.model.role import (
     DOUSED,
     TOWN_GOAL,
@@ -22,6 +21,7 @@ from mac_runner.environments.town_of_salem.model.role import (
     NightAbility,
     NightState,
     Role,
+    Step,
     everybody,
     others,
 )
@@ -48,7 +48,7 @@ def _investigate(night: NightState, action: NightAction) -> None:
     house = night.house(action)
     *rest, last = groups()[_group(night, house)]
     finding = with_article(f"{', '.join(rest)} or {last}" if rest else last)
-    night.find(action.seat, action.targets[0], finding)
+    night.find(action, finding)
 
 
 def _group(night: NightState, house: int) -> int:
@@ -79,7 +79,6 @@ INVESTIGATOR = _role(
     is_key=True,
     short_names=("invest",),
     card=_investigators_card,
-    is_raisable=True,
     investigator_group=10,
     investigator_place=1,
     worth=4.0,
@@ -108,7 +107,7 @@ def _watch(night: NightState, action: NightAction) -> None:
         seen.append(night.state.keeper)
     names = sorted({night.name_of(visitor) for visitor in seen})
     night.chance("watch", action.seat).shuffle(names)
-    night.find(action.seat, action.targets[0], visited_by(names))
+    night.find(action, visited_by(names))
 
 
 LOOKOUT = _role(
@@ -119,7 +118,6 @@ LOOKOUT = _role(
     investigator_place=1,
     worth=3.0,
     is_informed=True,
-    is_raisable=True,
     abilities=(
         NightAbility(
             verb="watch",
@@ -149,7 +147,7 @@ def _interrogate(night: NightState, action: NightAction) -> None:
     else:
         is_mafia = is_framed or role.faction is Faction.MAFIA
         finding = MAFIA_MEMBER if is_mafia else f"a {role.name.lower()}"
-    night.find(action.seat, action.targets[0], finding)
+    night.find(action, finding)
 
 
 def _is_suspicious(night: NightState, role: Role) -> bool:
@@ -185,7 +183,6 @@ SHERIFF = _role(
     is_key=True,
     finds_suspicion=True,
     card=_sheriffs_card,
-    is_raisable=True,
     investigator_group=5,
     investigator_place=1,
     worth=4.0,
@@ -267,7 +264,6 @@ SPY = _role(
     investigator_place=1,
     worth=3.0,
     is_informed=True,
-    is_raisable=True,
     reads_whispers=lambda options: options.spy == "ears",
     overhears=lambda options: Faction.MAFIA if options.spy == "ears" else None,
     by_night=_follow_the_mafia,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 
 from mac_runner.environments.town_of_salem.model.events import (
     A_VAMPIRE,
@@ -14,25 +13,25 @@ from mac_runner.environments.town_of_salem.model.events import (
     Says,
     private,
 )
-from mac_runner.environments.town_of_salem.model.night import Level, Step
 from mac_runner.environments.town_of_salem.model.role import (
     TOWN_GOAL,
     Alignment,
     Changed,
     DayAbility,
+    Level,
     NightAbility,
     NightState,
     Role,
-    become,
+    Step,
+    converted,
     others,
+    strike,
 )
 from mac_runner.environments.town_of_salem.model.state import DeathCause, Faction, GameState, NightAction, Player
 
 _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_KILLING, goal=TOWN_GOAL, group="town")
 
 # The Jailor holds one player for the night, talks with them unseen, and may execute them (rules, section 7.1).
-EXECUTED = DeathCause("jailor", "executed by the Jailor")
-
 JAILED = Notice(
     name="jailed",
     words="You are in jail. You cannot act tonight, but you can talk with the Jailor.",
@@ -62,7 +61,7 @@ def _execute(night: NightState, action: NightAction) -> None:
     prisoner = night.state.prisoner
     if prisoner is None:
         return
-    night.attack(action.seat, prisoner, Level.UNSTOPPABLE, EXECUTED, is_direct=False, reaches_jail=True)
+    night.attack(action.seat, prisoner, is_direct=False, reaches_jail=True)
     if night.role_of(prisoner).faction is Faction.TOWN:
         night.set_uses(action.seat, action.verb, 0)
         night.notify(action.seat, EXECUTIONS_LOST, target=night.name_of(prisoner))
@@ -85,7 +84,7 @@ JAILOR = _role(
     is_unique=True,
     leaves_notes=True,
     yields_to=lambda player, other: player.uses[EXECUTE] == 0 and other.id in ("arsonist", "serial killer"),
-    causes=(EXECUTED,),
+    causes=(DeathCause("jailor", "executed by the Jailor"),),
     abilities=(
         DayAbility(
             verb="jail",
@@ -111,8 +110,6 @@ JAILOR = _role(
 
 
 # The Veteran on alert shoots all visitors (rules, section 7.2).
-SHOT_ON_ALERT = DeathCause("veteran", "shot by a Veteran on alert")
-
 ALERTS = 3
 
 
@@ -123,7 +120,7 @@ def _go_on_alert(night: NightState, action: NightAction) -> None:
 
 def _shoot_visitors(night: NightState, seat: int) -> None:
     for visitor in night.visitors(seat):
-        night.attack(seat, visitor, Level.POWERFUL, SHOT_ON_ALERT, is_direct=False)
+        night.attack(seat, visitor, is_direct=False)
 
 
 VETERAN = _role(
@@ -139,7 +136,7 @@ VETERAN = _role(
     is_control_immune=True,
     leaves_notes=True,
     shoots_visitors=True,
-    causes=(SHOT_ON_ALERT,),
+    causes=(DeathCause("veteran", "shot by a Veteran on alert"),),
     abilities=(
         NightAbility(
             verb="alert",
@@ -155,7 +152,6 @@ VETERAN = _role(
 
 
 # The Vigilante shoots, and dies of having shot one of the Town (rules, section 7.2).
-SHOT = DeathCause("vigilante", "shot by a Vigilante", guard_order=2)
 GUILT = DeathCause("guilt", "overcome by guilt")
 KILLED_ONE_OF_THE_TOWN = Notice(
     name="guilt", words="You killed {target}, a member of the Town. You will die of guilt next night."
@@ -168,7 +164,7 @@ GUILTY = "guilty"
 
 def _shoot(night: NightState, action: NightAction) -> None:
     victim = night.house(action)
-    night.attack(action.seat, victim, Level.BASIC, SHOT)
+    night.attack(action.seat, victim)
     night.later(Step.BURY, lambda: _look_at(night, action.seat, victim))
 
 
@@ -183,7 +179,7 @@ def _look_at(night: NightState, seat: int, victim: int) -> None:
 
 def _regret(night: NightState, seat: int) -> None:
     if GUILTY in night.player(seat).marks and seat in night.living:
-        night.attack(seat, seat, Level.UNSTOPPABLE, GUILT, is_direct=False, reaches_jail=True)
+        night.attack(seat, seat, level=Level.UNSTOPPABLE, cause=GUILT, is_direct=False, reaches_jail=True)
 
 
 VIGILANTE = _role(
@@ -195,10 +191,9 @@ VIGILANTE = _role(
     investigator_place=1,
     attack=Level.BASIC,
     leaves_notes=True,
-    is_raisable=True,
     holds_out=lambda player: player.uses[SHOOT] > 0,
     by_night=_regret,
-    causes=(SHOT, GUILT),
+    causes=(DeathCause("vigilante", "shot by a Vigilante", guard_order=2), GUILT),
     abilities=(
         NightAbility(
             verb=SHOOT,
@@ -215,25 +210,19 @@ VIGILANTE = _role(
 
 
 # The Vampire Hunter looks for Vampires and stakes them (rules, section 10).
-STAKED = DeathCause("staked", "staked by a Vampire Hunter", guard_order=5)
-
-
 def _check(night: NightState, action: NightAction) -> None:
-    house = night.house(action)
-    if night.role_of(house).faction is Faction.VAMPIRE:
-        night.attack(action.seat, house, Level.BASIC, STAKED)
-        night.find(action.seat, action.targets[0], A_VAMPIRE)
-    else:
-        night.find(action.seat, action.targets[0], NOT_A_VAMPIRE)
+    is_vampire = night.role_of(night.house(action)).faction is Faction.VAMPIRE
+    if is_vampire:
+        strike(night, action)
+    night.find(action, A_VAMPIRE if is_vampire else NOT_A_VAMPIRE)
 
 
 def _look_for_work(state: GameState, player: Player) -> Changed:
     """With no Vampire left to hunt, become a Vigilante with one bullet."""
     if not player.alive or any(other.faction is Faction.VAMPIRE for other in state.living):
         return Changed(state)
-    armed = replace(become(state, player, VIGILANTE), uses={SHOOT: 1})
-    event = private(state, EventKind.CONVERTED, (player.seat,), role=VIGILANTE.name)
-    return Changed(state.with_player(armed), (event,))
+    state, events = converted(state, player, VIGILANTE)
+    return Changed(state.with_player(replace(state.players[player.seat], uses={SHOOT: 1})), events)
 
 
 VAMPIRE_HUNTER = _role(
@@ -245,14 +234,13 @@ VAMPIRE_HUNTER = _role(
     investigator_group=3,
     investigator_place=2,
     attack=Level.BASIC,
-    is_raisable=True,
     # In the classic list there are no Vampires to hunt.
     is_classic=False,
     hunts_vampires=True,
     overhears=lambda options: Faction.VAMPIRE,
     after_deaths=_look_for_work,
-    may_become=MappingProxyType({"vigilante": "no Vampire was left"}),
-    causes=(STAKED,),
+    may_become={"vigilante": "no Vampire was left"},
+    causes=(DeathCause("staked", "staked by a Vampire Hunter", guard_order=5),),
     abilities=(
         NightAbility(
             verb="check",

@@ -6,13 +6,17 @@ from dataclasses import replace
 from functools import partial
 
 from mac_runner.environments.town_of_salem.model.events import FAILED, Notice, Says
-from mac_runner.environments.town_of_salem.model.night import Guard, Level, Step
 from mac_runner.environments.town_of_salem.model.role import (
     TOWN_GOAL,
     Alignment,
+    Guard,
+    Level,
     NightAbility,
     NightState,
+    Protection,
     Role,
+    Step,
+    everybody,
     others,
 )
 from mac_runner.environments.town_of_salem.model.state import DeathCause, Faction, GameState, NightAction, Player
@@ -37,7 +41,7 @@ GUARD = "guard"
 
 
 def _step_before(night: NightState, action: NightAction, house: int) -> None:
-    night.protect(action.seat, house, "guarded", guard=Guard(falls_by=FALLEN, strikes_by=STRUCK))
+    night.protect(house, Protection(action.seat, "guarded", guard=Guard(falls_by=FALLEN, strikes_by=STRUCK)))
 
 
 def _put_on(night: NightState, action: NightAction) -> None:
@@ -58,7 +62,6 @@ BODYGUARD = _role(
     investigator_group=11,
     investigator_place=1,
     attack=Level.POWERFUL,
-    is_raisable=True,
     causes=(STRUCK, FALLEN),
     abilities=(
         NightAbility(
@@ -71,9 +74,7 @@ BODYGUARD = _role(
             effect=lambda night, action: _step_before(night, action, night.house(action)),
             aims=others,
             # The one vest is the Bodyguard's own to put on.
-            under_control=lambda seat, victim: (
-                None if victim == seat else NightAction(seat=seat, verb=GUARD, targets=(victim,))
-            ),
+            is_forced_on_self=False,
         ),
         replace(VEST_ABILITY, uses=1, effect=_put_on),
     ),
@@ -93,8 +94,7 @@ PATIENT_ATTACKED = Notice(
 
 
 def _patients(state: GameState, player: Player) -> tuple[int, ...]:
-    has_self_heal = SELF_HEALS not in player.marks
-    return tuple(sorted((*others(state, player), player.seat))) if has_self_heal else others(state, player)
+    return others(state, player) if SELF_HEALS in player.marks else everybody(state, player)
 
 
 def _heal(night: NightState, action: NightAction) -> None:
@@ -104,12 +104,7 @@ def _heal(night: NightState, action: NightAction) -> None:
     if not night.role_of(house).is_healable(night.player(house)):
         night.notify(action.seat, FAILED, target=night.name_of(action.targets[0]))
         return
-    night.protect(action.seat, house, "healed", level=Level.POWERFUL, notice=PATIENT_ATTACKED)
-
-
-def _heal_for_a_witch(seat: int, victim: int) -> NightAction | None:
-    # The one self-heal is the Doctor's own to give away.
-    return None if victim == seat else NightAction(seat=seat, verb="heal", targets=(victim,))
+    night.protect(house, Protection(action.seat, "healed", Level.POWERFUL, PATIENT_ATTACKED))
 
 
 DOCTOR = _role(
@@ -118,7 +113,6 @@ DOCTOR = _role(
     short_names=("doc",),
     card="Each night heal one player: they survive basic and powerful attacks that night. You learn whether your "
     "patient was attacked. You may heal yourself once in the game.",
-    is_raisable=True,
     investigator_group=9,
     investigator_place=1,
     abilities=(
@@ -131,7 +125,8 @@ DOCTOR = _role(
             step=Step.PROTECT,
             effect=_heal,
             aims=_patients,
-            under_control=_heal_for_a_witch,
+            # The one self-heal is the Doctor's own to give away.
+            is_forced_on_self=False,
         ),
     ),
 )

@@ -15,7 +15,6 @@ from mac_runner.environments.town_of_salem.model.events import (
     private,
     public,
 )
-from mac_runner.environments.town_of_salem.model.night import Step
 from mac_runner.environments.town_of_salem.model.role import (
     TOWN_GOAL,
     Alignment,
@@ -24,6 +23,7 @@ from mac_runner.environments.town_of_salem.model.role import (
     NightAbility,
     NightState,
     Role,
+    Step,
     everybody,
     others,
 )
@@ -47,7 +47,6 @@ BLOCK_ABILITY = NightAbility(
 ESCORT = _role(
     name="Escort",
     card="Each night block one player: what they chose to do that night does not happen. You cannot be blocked.",
-    is_raisable=True,
     investigator_group=8,
     investigator_place=1,
     is_block_immune=True,
@@ -138,7 +137,7 @@ def _ability_of(state: GameState, corpse: Player) -> NightAbility | None:
     if not is_known or not role.is_raisable or RAISED in corpse.marks:
         return None
     for ability in role.abilities:
-        if isinstance(ability, NightAbility) and ability.aims is not None and ability.is_ready(state, corpse):
+        if isinstance(ability, NightAbility) and ability.visits_one and ability.is_ready(state, corpse):
             return ability
     return None
 

@@ -18,8 +18,15 @@ from mac_runner.environments.town_of_salem.model.events import (
     Event,
     with_article,
 )
-from mac_runner.environments.town_of_salem.model.night import Attack, Judged, Level, Step
-from mac_runner.environments.town_of_salem.model.role import Changed, NightAbility, NightState
+from mac_runner.environments.town_of_salem.model.role import (
+    Attack,
+    Changed,
+    Judged,
+    Level,
+    NightAbility,
+    NightState,
+    Step,
+)
 from mac_runner.environments.town_of_salem.model.state import Death, GameState, NightAction
 from mac_runner.environments.town_of_salem.roles import ROLES
 
