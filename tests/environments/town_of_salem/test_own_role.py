@@ -185,7 +185,7 @@ def test_tactic_that_there_is_not_is_named_with_its_ability_and_two_of_one_name_
 def test_cause_that_its_role_does_not_name_is_refused() -> None:
     night = NightState(open_game(("sheriff", "godfather", "doctor")).state, ROLES)
 
-    with pytest.raises(LookupError, match="Sheriff has no cause of death .*'poisoner'"):
+    with pytest.raises(LookupError, match=r"Sheriff has no cause of death .*'poisoner'"):
         night.attack(0, 1, cause=POISONED)
 
 

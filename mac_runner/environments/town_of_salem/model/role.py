@@ -453,8 +453,8 @@ class NightState:
         self.notes: list[Note] = []
         self.judged: list[Judged] = []
         self.unnoticed: list[tuple[int, Notice]] = []
-        self.answered: set[int] = set()
-        """The seats whose question was answered."""
+        self.fulfilled: set[int] = set()
+        """The seats whose question was answered, or whose wish came true at the end of the night."""
         self._places: dict[int, int] = {}
         self._listeners: dict[int, list[int]] = defaultdict(list)
         self._plans: dict[Step, list[Callable[[], None]]] = defaultdict(list)
@@ -547,7 +547,7 @@ class NightState:
 
     def report(self, seat: int, kind: AnyKind, **data: JsonValue) -> None:
         """Let a player know what they found out, and also those who had them do it."""
-        self.answered.add(seat)
+        self.fulfilled.add(seat)
         for reader in (seat, *self._listeners[seat]):
             self.notify(reader, kind, **data)
 

@@ -135,8 +135,9 @@ def effects(dusk: GameState, night: NightState) -> Iterator[tuple[int, bool]]:
     """The seat of each action chosen, and whether it had an effect.
 
     A kill has one when its victim died or was turned; a block, when it kept something from happening; a protection,
-    when what it protects was attacked; what is done to a body, when there was one; a question, when it was answered.
-    All others have one when they happened at all. A choice that the team's hand carried out counts as what came of it.
+    when what it protects was attacked; what is done to a body, when there was one; a question, when it was answered; a
+    wish for a new life, when it came true. All others have one when they happened at all. A choice that the team's hand
+    carried out counts as what came of it.
     """
     for chosen in dusk.deeds:
         done = _carried_out(chosen, dusk, night)
@@ -182,7 +183,7 @@ def _had_effect(done: NightAction, dusk: GameState, night: NightState) -> bool:
         case Step.BURY:
             return _house(done, ability, night) in night.fatal
         case Step.INVESTIGATE | Step.REPORT:
-            return seat in night.answered or any(event.kind is EventKind.CONVERTED for event in learned)
+            return seat in night.fulfilled
         case _:
             return True
 

@@ -85,6 +85,7 @@ def _remember(night: NightState, action: NightAction) -> None:
     if role_id is None:
         night.notify(action.seat, FAILED, target=night.name_of(action.targets[0]))
         return
+    night.fulfilled.add(action.seat)
     role = ROLES[role_id]
     night.put(role.deal(night.state, become(night.state, player, role)))
     player = night.player(action.seat)

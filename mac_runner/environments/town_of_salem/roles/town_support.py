@@ -166,12 +166,11 @@ def _raise(night: NightState, action: NightAction) -> None:
 
 def _fallen(state: GameState, player: Player) -> tuple[int, ...]:
     """The dead shown as of the Town, without those whose unique role is held again."""
-    held = {other.role for other in state.living}
-    shown = {other.seat: ROLES[other.shown_role] for other in state.players if other.shown_role is not None}
+    held = {other.role for other in state.living if ROLES[other.role].is_unique}
     return tuple(
-        seat
-        for seat, role in shown.items()
-        if role.faction is Faction.TOWN and not (role.is_unique and role.id in held)
+        other.seat
+        for other in state.players
+        if (role := other.shown_role) is not None and role not in held and ROLES[role].faction is Faction.TOWN
     )
 
 
@@ -181,9 +180,9 @@ def _revive(night: NightState, action: NightAction) -> None:
     if seat not in _fallen(night.state, night.player(action.seat)) or corpse.shown_role != corpse.role:
         night.notify(action.seat, FAILED, target=night.name_of(seat))
         return
+    night.fulfilled.add(action.seat)
     # A death of guilt has paid for it.
-    revived = night.player(seat)
-    night.put(replace(revived, death=None, marks=revived.marks - {GUILTY}))
+    night.put(replace(corpse, death=None, marks=corpse.marks - {GUILTY}))
     night.announce(public(night.state, EventKind.REVIVED, player=night.name_of(seat)))
 
 

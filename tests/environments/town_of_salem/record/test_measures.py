@@ -25,6 +25,7 @@ from mac_runner.environments.town_of_salem.testing import (
     GameState,
     MeasureResults,
     Move,
+    Options,
     Phase,
     estimates,
     hindsight_of,
@@ -46,10 +47,10 @@ SIX = ("sheriff", "doctor", "investigator", "escort", "godfather", "mafioso")
 class Recorded(Table):
     """A table that keeps what a record is made of."""
 
-    def __init__(self, *roles: str) -> None:
+    def __init__(self, *roles: str, options: Options | None = None) -> None:
         self.acts: list[ActRecord] = []
         self.dusks: list[GameState] = []
-        super().__init__(roles)
+        super().__init__(roles, options=options)
 
     def make(self, move: Move) -> tuple[Event, ...]:
         if isinstance(move, Act):
@@ -198,6 +199,14 @@ def test_actions_at_night_count_as_effective_by_what_came_of_them() -> None:
     table.act("jailor", "jail", "sheriff")
     table.night({"doctor": ("heal", "sheriff"), "mafioso": ("kill", "sheriff")})
     assert [table.counts(who).get("ne", 0) for who in ("doctor", "mafioso")] == [0, 0]
+
+
+def test_a_new_life_counts_as_effective_where_it_was_given() -> None:
+    table = Recorded("amnesiac", "retributionist", *SIX, options=Options(retri="revive"))
+    table.go_to(Phase.DISCUSSION, day=2)
+    table.lynch("escort")
+    table.night({"retributionist": ("revive", "escort"), "amnesiac": ("remember", "escort")})
+    assert [table.counts(who).get("ne", 0) for who in ("retributionist", "amnesiac")] == [1, 1]
 
 
 def test_probabilities_are_read_from_what_players_state_in_earnest() -> None:
