@@ -266,7 +266,7 @@ class ClusteredDifference(_Clustered):
     first: int = 0
     second: int = 0
 
-    def count(self, first: int, second: int, n: int) -> None:
+    def add(self, first: int, second: int, n: int) -> None:
         """Count a game with `n` cases, `first` of them for the one and `second` for the other."""
         self._add(first - second, n)
         self.first += first

@@ -17,9 +17,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from mac_runner.measures import ResultsSpec
 from mac_runner.plugins import Code, Plugin, PluginKind, find_plugin, is_file, recorded_plugin
 from mac_runner.problems import Problem
-from mac_runner.results import ResultsSpec, Table
+from mac_runner.results import Table
 from mac_runner.section import KeyPath, Settings
 from mac_runner.types import Decoding, JsonObject, JsonValue, ReplyForm
 

@@ -1,14 +1,12 @@
-"""How an environment counts its outcomes, and how it shows what it counted.
+"""What results are made of: what counts outcomes, tables, figures, columns, and how numbers are written.
 
-An environment names a `ResultsSpec` in its `SPEC`. The reports hand it every outcome of its kind and put its `report`
-into the summary. From the summary alone they print its `lines` and `tables` and compare its `figures` over a grid.
+`measures.py` says how an environment puts them together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,10 +15,7 @@ from mac_runner.flat import FlatColumn, Row, RowMaker
 from mac_runner.intervals import ClusteredMean, ClusteredRate, ExactClusteredMean, Interval, wilson
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue
-from mac_runner.view_model import Fact, Scene
-
-if TYPE_CHECKING:
-    from mac_runner.environments.measures import Measure
+from mac_runner.view_model import Fact
 
 UNKNOWN: Final = "–"
 NOUN: Final = "conversations"
@@ -69,7 +64,7 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A rate (of 1) or a score on `n` cases, with both ends of its interval.
+    """A rate (of 1), a score or a mean on `n` cases, with both ends of its interval.
 
     A headline has a column in the printed table of a grid; every figure is in its files.
     """
@@ -78,7 +73,7 @@ class Figure(NamedTuple):
     value: float | None
     lo: float | None
     hi: float | None
-    unit: Literal["rate", "score"] = "rate"
+    unit: Literal["rate", "score", "mean"] = "rate"
     is_headline: bool = True
     is_printed: bool = False
     """Whether it has a place in a second table, without its interval, where it is no headline."""
@@ -236,72 +231,6 @@ class Difference(NamedTuple):
     odds_hi: float | None
 
 
-def _nothing(_summary: JsonObject) -> tuple[()]:
-    return ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultsSpec:
-    """How the outcomes of an environment are counted and shown. What shows them ignores the sections of others."""
-
-    counter: Callable[[], Results]
-    """Begins to count."""
-    noun: str = NOUN
-    """What its conversations are called, several of them."""
-    measures: Sequence[Measure] = ()
-    """What the figures of a report show of it (`environments/measures.py`)."""
-    headline: Callable[[JsonObject, JsonObject], str] = lambda _summary, _compared: ""
-    """The answer in a sentence, from the summary of a run or a grid, and of a grid from `comparisons.json`.
-
-    Empty for the first figures, each of a grid with its least and its greatest combination.
-    """
-    lines: Callable[[JsonObject], Iterable[tuple[str, str]]] = _nothing
-    """From a summary, a name and a value each for the first table."""
-    tables: Callable[[JsonObject], Iterable[Table | str]] = _nothing
-    """From a summary, tables and notes below them."""
-    figures: Callable[[JsonObject], Mapping[str, Figure]] = lambda _summary: {}
-    """From a summary, the figures that the combinations of a grid are compared by."""
-    comparisons: Callable[[Sequence[PlayedCombination], bool, Declared | None], JsonObject] | None = None
-    """From the combinations of a grid, what their outcomes say of one another: sections of `comparisons.json`.
-
-    A section is None where it needs the extra `stats` and this is false; without anything to compare there is none.
-    """
-    compared: Sequence[str] = ()
-    """The figures that can be declared as the primary outcome; none where nothing is compared with a baseline."""
-    differences: Callable[[JsonObject], Mapping[str, Mapping[str, Difference]]] = lambda _compared: {}
-    """From `comparisons.json`, for each figure how combinations, by slug, differ from the baseline."""
-    undeclared: str = ""
-    """A note below the table of a grid that declares no baseline: how to do so."""
-    comparison_tables: Callable[[JsonObject], Iterable[Table | str]] = _nothing
-    """From `comparisons.json`, tables and notes below that of the grid."""
-    ending: Callable[[JsonObject], Sequence[str]] = _nothing
-    """From an outcome, a heading and lines for the end of the conversation's text."""
-    columns: Columns = NO_COLUMNS
-    """What `mac-run show RUN` lists of an outcome, and what `--where` compares."""
-    exports: Mapping[str, Export] = field(default_factory=dict)
-    """The tables that `mac-run export` writes beside those that every run has, by name."""
-    conversation_columns: Mapping[str, ExportColumn] = field(default_factory=dict)
-    """Columns of the table of conversations; their places begin with `outcome.`."""
-    agent_columns: Sequence[AgentColumns] = ()
-    """Columns of the table of agents."""
-    moments: Callable[[JsonObject], Mapping[int, str]] = lambda _record: {}
-    """From a record, when each round of turns was, as `when` of its events says it; rounds may be missing."""
-    rewards: Callable[[JsonObject, str], Mapping[str, float]] | None = None
-    """From an outcome and the name of an agent, its rewards; None for those of `default_rewards`.
-
-    Raises RunDirectoryError for a damaged outcome.
-    """
-    truth: Callable[[JsonObject], Truth | None] = lambda _record: None
-    """From a record, what was true; None when the record does not hold it. Raises RunDirectoryError."""
-    scene: Callable[[JsonObject], Scene] | None = None
-    """From a transcript, what pages show beside the events: phases, facts, notes, tables. Raises RunDirectoryError.
-
-    The transcript may be of an open or a failed conversation, whose outcome is None.
-    """
-    stances: StanceSpec | None = None
-    """Where participants hold stances that change from round to round."""
-
-
 def parsed(kind: type[_T], value: JsonValue, where: str) -> _T:
     """`value` as a `msgspec.Struct`. Raises RunDirectoryError naming `where` and the key that does not fit."""
     try:
@@ -341,13 +270,13 @@ def ends(interval: Interval | None) -> JsonValue:
 
 
 def figure(record: JsonObject, *, cases: Sequence[str] = ("n",), is_headline: bool = True) -> Figure | None:
-    """The rate or score of a summary, on as many cases as the counts `cases` add up to; None where one is missing."""
+    """The rate, score or mean of a summary, on as many cases as the counts `cases` add up to; None without one."""
     counts = [integer(record.get(name)) for name in cases]
     interval = record.get("interval")
     if None in counts:
         return None
     lo, hi = interval if isinstance(interval, list) and len(interval) == 2 else (None, None)
-    unit: Literal["rate", "score"] = "score" if "score" in record else "rate"
+    unit: Literal["rate", "score", "mean"] = "score" if "score" in record else "mean" if "mean" in record else "rate"
     n = sum(count or 0 for count in counts)
     return Figure(n, number(record.get(unit)), number(lo), number(hi), unit, is_headline)
 
@@ -393,6 +322,11 @@ def percent_text(value: JsonValue) -> str:
 def signed_text(value: JsonValue) -> str:
     """`+0.123` for a score."""
     return f"{value:+.3f}" if isinstance(value, int | float) else UNKNOWN
+
+
+def points_text(value: JsonValue) -> str:
+    """`+12.0` for a difference of 0.12, in percentage points."""
+    return f"{100 * value:+.1f}" if isinstance(value, int | float) else UNKNOWN
 
 
 def interval_text(interval: JsonValue, text: Callable[[JsonValue], str] = percent_text) -> str:

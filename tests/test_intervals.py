@@ -90,7 +90,7 @@ KINDS: dict[str, tuple[type, Callable[[Game, Any], None]]] = {
     # One case a game: a rate is never worth more cases than it has, and a repetition adds some.
     "rate": (ClusteredRate, lambda game, counted: counted.add(int(game[0] > 1), 1)),
     "mean": (ClusteredMean, lambda game, counted: counted.add(*game)),
-    "difference": (ClusteredDifference, lambda game, counted: counted.count(int(game[0] > 2), int(game[0] == 1), 1)),
+    "difference": (ClusteredDifference, lambda game, counted: counted.add(int(game[0] > 2), int(game[0] == 1), 1)),
     "exact": (ExactClusteredMean, lambda game, counted: counted.add([1.5] * game[0] + [-2] * (game[1] - game[0]))),
     "value": (ExactMean, lambda game, counted: counted.add(game[0] - game[1] / 2)),
     "truth": (ExactMean, lambda game, counted: counted.add(game[0] > game[1] / 2)),
@@ -141,12 +141,17 @@ def test_games_that_go_as_their_deal_does_make_a_wider_interval() -> None:
 
 
 def test_discussions_of_one_question_are_clusters_by_deal() -> None:
-    counted = Clusters(2)
+    counted = Clusters(2, ClusteredRate)
     for deal, right in ((0, 1), (0, 0), (1, 1), (1, 1)):
         with one_cluster(deal):
             counted.add("a question", right, 1)
 
-    assert [*counted] == [(1, 2), (2, 2)]
+    found = counted.summed()
+    assert (found.n, found.games, found.clusters) == (4, 4, 2)
+    expected = ClusteredRate()
+    expected.add(1, 2)
+    expected.add(2, 2)
+    assert found.interval == expected.interval
 
 
 def row(index: int, group: int, outcome: JsonObject) -> JsonObject:

@@ -15,7 +15,18 @@ PACKAGE = Path(__file__).parents[1] / "mac_runner"
 
 GROUND = (
     *("errors", "tokens", "types", "clock", "descriptors", "files", "printable", "section", "problems", "latency"),
-    *("calibration", "intervals", "bottleneck", "compared", "ratings", "flat", "results", "view_model", "structs"),
+    *(
+        "calibration",
+        "intervals",
+        "bottleneck",
+        "compared",
+        "ratings",
+        "flat",
+        "results",
+        "measures",
+        "view_model",
+        "structs",
+    ),
     *("rewards", "weights", "checkpoints", "threads", "plugins", "registry", "secrecy", "extras", "__init__"),
     *("failures", "steps", "client_settings", "http_library"),
 )
@@ -121,7 +132,18 @@ USERS = {
     "jinja2": {"environments", "executors", "figures", "nano"},
     "json_repair": {"environments"},
     "msgspec": {
-        *("backends", "environments", "figures", "flat", "reports", "results", "store", "structs", "view_model"),
+        *(
+            "backends",
+            "environments",
+            "figures",
+            "flat",
+            "measures",
+            "reports",
+            "results",
+            "store",
+            "structs",
+            "view_model",
+        ),
         *("viewer", "views"),
     },
     "ollama": {"backends"},
@@ -314,12 +336,17 @@ def test_room_imports_and_does_what_it_may_and_nothing_else(room: str) -> None:
     assert libraries == {name for name, rooms in USERS.items() if room in rooms}
 
 
-@pytest.mark.parametrize("folder", ["environments/town_of_salem"])
-def test_files_of_a_folder_import_one_another_in_no_circle(folder: str) -> None:
+@pytest.mark.parametrize(
+    "places",
+    [("environments/town_of_salem/",), ("compared.py", "flat.py", "intervals.py", "measures.py", "results.py")],
+)
+def test_files_that_belong_together_import_one_another_in_no_circle(places: tuple[str, ...]) -> None:
     """Imports for the type checker alone count too: who reads the one file needs the other."""
     files = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
     inside = {
-        name.removesuffix(".__init__"): path for name, path in files.items() if f".{folder}".replace("/", ".") in name
+        name.removesuffix(".__init__"): path
+        for name, path in files.items()
+        if str(path.relative_to(PACKAGE)).startswith(places)
     }
     graph = {name: {_file_of(imported, inside) for imported in _imported(path)} - {""} for name, path in inside.items()}
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 from mac_runner.data.tables import Ended, FlatTable, tables_of
 from mac_runner.errors import ConfigError
 from mac_runner.flat import Cells, FlatColumn, value_at
+from mac_runner.measures import ResultsSpec
 from mac_runner.registry import EnvironmentSpec, environment_spec
 from mac_runner.reports.grid import value_columns
-from mac_runner.results import ResultsSpec
 from mac_runner.store import RunContents, begun_combinations, is_grid, read_grid, read_run
 from mac_runner.types import JsonObject
 

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from mac_runner.environments.markup import thoughts
 from mac_runner.errors import ConfigError
 from mac_runner.flat import NUMBER, Cells, FlatColumn, RowMaker, cell, value_at
-from mac_runner.results import AgentColumns, Export, ResultsSpec, export_of, objects
+from mac_runner.measures import ResultsSpec
+from mac_runner.results import AgentColumns, Export, export_of, objects
 from mac_runner.rewards import AgentRewards, rewards_by_agent
 from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject, JsonValue

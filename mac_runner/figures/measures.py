@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final
 
-from mac_runner.environments.measures import Drawn, Measure, Row
+from mac_runner.figures.charts import Unit
 from mac_runner.figures.data import RunData
 from mac_runner.figures.estimates import rate_method
 from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Section, Value, interval_columns
 from mac_runner.figures.plots import by_round, forest, heat
 from mac_runner.intervals import one_cluster
+from mac_runner.measures import Drawn, Kind, Measure, Row
 from mac_runner.registry import results_specs
 from mac_runner.results import Figure as GridFigure
 from mac_runner.results import Results, figure, integer, section
 from mac_runner.types import JsonObject
 
 _COLUMNS_MAX: Final = 16
-"""A heat map of more columns cannot be read."""
+"""A heat map of more columns cannot be read. One of means has no colours: they have no least and no most."""
 _DOWN_AND_ACROSS: Final = 2
 _ROUND: Final = "round"
 _ITSELF: Final = "measure"
+_UNITS: Final[Mapping[Kind, Unit]] = {"rate": "rate", "score": "score", "mean": "number", "lift": "difference"}
+_COLUMNS: Final[Mapping[Kind, ColumnKind]] = {"rate": "rate", "score": "score", "mean": "number", "lift": "score"}
+_OF_MEANS: Final = "Means have the normal interval of a ratio estimated from clusters (Cochran 1977, section 9A.1)"
 _NOTHING: Final = GridFigure(0, None, None, None)
 
 
@@ -89,7 +93,7 @@ def _figure(measure: Measure, drawn: Drawn, summaries: Mapping[str, JsonObject])
         caption=drawn.caption.replace("{n}", f"{n:,}"),
         n=n,
         unit=measure.unit,
-        columns=(*words, *rate_columns(measure.value, "score" if measure.is_score else "rate", measure.unit)),
+        columns=(*words, *rate_columns(measure.value, _COLUMNS[measure.kind], measure.unit)),
         rows=tuple(rows),
         spec=_spec(measure, drawn, rows),
         methods=rate_methods(measure, rows),
@@ -106,17 +110,17 @@ def _row(measure: Measure, drawn: Drawn, run: str, row: Row) -> dict[str, Value]
         words[_ROUND] = float(keys[_ROUND])
     found = {**words, **numbers_of(measure, row)}
     if drawn.chart == "heat":
-        found["text"] = _text(found["value"], is_score=measure.is_score)
+        found["text"] = _text(found["value"], measure.kind)
         if len(drawn.by) > _DOWN_AND_ACROSS:
             found["place"] = ", ".join(measure.told(name).short.get(keys[name], keys[name]) for name in drawn.by[1:])
     return found
 
 
-def _text(value: Value, *, is_score: bool) -> str:
+def _text(value: Value, kind: Kind) -> str:
     """What is written in a cell."""
     if not isinstance(value, float):
-        return "–" if is_score else ""
-    return f"{value:+.2f}".replace("-", "−") if is_score else f"{value:.0%}"
+        return "" if kind == "rate" else "–"
+    return f"{value:.0%}" if kind == "rate" else f"{value:{'' if kind == 'mean' else '+'}.2f}".replace("-", "−")
 
 
 def numbers_of(measure: Measure, row: Row) -> dict[str, Value]:
@@ -127,7 +131,7 @@ def numbers_of(measure: Measure, row: Row) -> dict[str, Value]:
 
 
 def _spec(measure: Measure, drawn: Drawn, rows: Sequence[dict[str, Value]]) -> JsonObject | None:
-    unit: Literal["score", "rate"] = "score" if measure.is_score else "rate"
+    unit = _UNITS[measure.kind]
     title, (first, *rest) = drawn.axis or measure.value, drawn.by
     match drawn.chart:
         case "rounds":
@@ -140,12 +144,12 @@ def _spec(measure: Measure, drawn: Drawn, rows: Sequence[dict[str, Value]]) -> J
                 title=title,
                 units=f"{measure.cluster}s",
                 group=rest[0] if rest else "",
-                reference=0.0 if measure.is_score else None,
+                reference=0.0 if measure.kind in ("score", "lift") else None,
             )
         case "heat":
             is_matrix = len(drawn.by) == _DOWN_AND_ACROSS
             across = rest[0] if is_matrix else "place"
-            if len({row[across] for row in rows}) > _COLUMNS_MAX:
+            if len({row[across] for row in rows}) > _COLUMNS_MAX or measure.kind == "mean":
                 return None
             return heat(
                 rows,
@@ -154,7 +158,7 @@ def _spec(measure: Measure, drawn: Drawn, rows: Sequence[dict[str, Value]]) -> J
                 value="value",
                 text="text",
                 titles=(across, first) if is_matrix else ("", ""),
-                is_score=measure.is_score,
+                is_score=measure.kind != "rate",
                 is_sorted=is_matrix,
             )
 
@@ -172,10 +176,10 @@ def rate_columns(value: str, kind: ColumnKind, cases: str) -> tuple[DataColumn, 
 def rate_methods(measure: Measure, rows: Sequence[Mapping[str, Value]]) -> tuple[Method, ...]:
     """How the intervals of rows were made."""
     clusters = max((int(row["clusters"] or 0) for row in rows), default=0)
-    if not measure.method:
+    if measure.kind == "rate" and not measure.method:
         return (rate_method(measure.cluster, clusters),)
     interval = f"clustered by {measure.cluster}, 95 %"
-    return (Method(statement=measure.method, unit="cluster", n=clusters, interval=interval),)
+    return (Method(statement=measure.method or _OF_MEANS, unit="cluster", n=clusters, interval=interval),)
 
 
 def _section_at(summary: JsonObject, path: str) -> JsonObject:

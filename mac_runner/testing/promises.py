@@ -16,7 +16,8 @@ from typing import Final, NamedTuple, NoReturn, TypeAlias
 from mac_runner.environments.base import Conversation, Environment
 from mac_runner.environments.replay import replay
 from mac_runner.errors import ConfigError, ConversationError
-from mac_runner.results import Results, ResultsSpec
+from mac_runner.measures import ResultsSpec
+from mac_runner.results import Results
 from mac_runner.testing import spy
 from mac_runner.testing.replies import GARBAGE, copied_forms, hostile_reply, usable_reply
 from mac_runner.types import (

@@ -17,8 +17,9 @@ import pytest
 from mac_runner.data.testing import LEFT_OUT, Ended, FlatTable, encoder, metadata_of, tables_of
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.flat import Cells, FlatColumn, cell, covers, leaves
+from mac_runner.measures import ResultsSpec
 from mac_runner.registry import environment_specs
-from mac_runner.results import JoinedResults, ResultsSpec, export_of
+from mac_runner.results import JoinedResults, export_of
 from mac_runner.store import index_row
 from mac_runner.store.testing import decode_transcript
 from mac_runner.types import JsonObject, JsonValue

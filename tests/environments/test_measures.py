@@ -10,11 +10,11 @@ import pytest
 
 from mac_runner import registry
 from mac_runner.environments.discussion.testing import MEASURES, discussion_results
-from mac_runner.environments.measures import By, Counted, Keys, Measure, Share, measured
 from mac_runner.errors import RunDirectoryError
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.figures.testing import Study
-from mac_runner.intervals import one_cluster, wilson
+from mac_runner.intervals import ClusteredMean, one_cluster, wilson
+from mac_runner.measures import By, Counted, Keys, Mean, Measure, Share, Sum, measure_tables, measured
 from mac_runner.plugins import Code
 from mac_runner.reports import GridRow, grid_table
 from mac_runner.types import JsonObject
@@ -38,6 +38,14 @@ SIXES = Measure(
     value="sixes",
     unit="throws",
 )
+PIPS = Measure(
+    place="dice.pips",
+    cases=lambda outcome: [((), Sum(sum(faces), len(faces))) for faces in outcome["thrown"].values()],
+    title="How many pips does a throw have?",
+    value="pips",
+    unit="throws",
+    kind="mean",
+)
 GAMES: list[JsonObject] = [
     {"kind": "dice", "thrown": {"ann": [6, 6, 1], "bob": [2], "cat": [6, 3]}},
     {"kind": "dice", "thrown": {"ann": [4], "bob": [5], "cat": [1]}},
@@ -54,7 +62,7 @@ def dice(monkeypatch: pytest.MonkeyPatch) -> None:
         settings=registry.environment_specs()["echo"].settings,
         description="Dice.",
         build=registry.environment_specs()["echo"].build,
-        results=lambda: measured(SIXES, noun="games"),
+        results=lambda: measured(SIXES, PIPS, noun="games"),
     )
     registry.adopt_environment("./dice.py:dice", spec, Code(None, None, "0" * 64, Path("dice.py")))
 
@@ -88,16 +96,58 @@ def test_measure_of_an_environment_from_outside_is_seen_everywhere() -> None:
     assert [grid["dice.sixes.first.lo"], grid["dice.sixes.first.hi"]] == first["interval"]
 
     data = run("dice", rows, environment="./dice.py:dice")
-    (figure,) = [figure for part in run_sections(data) for figure in part.figures]
+    figure, _ = [figure for part in run_sections(data) for figure in part.figures]
     assert (figure.title, figure.unit) == (SIXES.title, "throws")
     assert [(row["player"], row["value"]) for row in figure.rows] == [("first", 0.5), ("other", 0.2)]
     assert figure.spec is not None
     other = run("again", rows_of(GAMES[1]), environment="./dice.py:dice")
-    (figure,) = [one for part in study_sections(Study(runs=[data, other])) for one in part.figures]
+    figure, _ = [one for part in study_sections(Study(runs=[data, other])) for one in part.figures]
     assert [(row["run"], row["player"], row["value"]) for row in figure.rows] == [
         *(("dice", "first", 0.5), ("dice", "other", 0.2)),
         *(("again", "first", 0.0), ("again", "other", 0.0)),
     ]
+
+
+@pytest.mark.usefixtures("dice")
+def test_a_mean_is_seen_everywhere_as_a_rate_is() -> None:
+    rows = rows_of(*GAMES)
+    summary = summary_of(rows)
+    found = summary["dice"]["pips"]
+    counted = ClusteredMean()
+    counted.add(24, 6)
+    counted.add(10, 3)
+    assert counted.interval is not None
+    ends = [round(end, 4) for end in counted.interval]
+    told = {"n": 9, "conversations": 2, "clusters": 2, "total": 34, "mean": 3.7778, "interval": ends}
+    assert found == told
+
+    text = render_summary(summary)
+    assert PIPS.title in text
+    assert "3.78" in text
+    assert (grid_of(summary)["dice.pips.n"], grid_of(summary)["dice.pips.mean"]) == (9, 3.7778)
+    _, figure = [one for part in run_sections(run("dice", rows, environment="./dice.py:dice")) for one in part.figures]
+    assert [(row["value"], row["lo"], row["hi"]) for row in figure.rows] == [(3.7778, *ends)]
+    assert "3.778 (3.197 to 4.359), 9 in 2 conversations" in str(figure.spec)
+    assert "Cochran" in figure.methods[0].statement
+
+
+def test_a_lift_is_written_in_points_and_goes_by_question() -> None:
+    lift = Measure(
+        place="x.lift",
+        cases=lambda outcome: [((), Sum(*outcome))],
+        kind="lift",
+        statistic=lambda _keys: Mean(scale=1000),
+        title="Above chance?",
+    )
+    counted = Counted([lift])
+    for number, totals in enumerate((-200, 100, 300, 600)):
+        counted.add((totals, 1), f"question {number % 2}")
+    report: Any = counted.report()
+
+    assert {key: report["x"]["lift"][key] for key in ("n", "clusters", "mean")} == {"n": 4, "clusters": 2, "mean": 0.2}
+    (table,) = measure_tables([lift], report)
+    assert not isinstance(table, str)
+    assert table.rows[0][2].startswith("+20.0")
 
 
 @pytest.mark.usefixtures("dice")

@@ -14,7 +14,7 @@ from mac_runner.types import JsonObject
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
     from mac_runner.environments.base import Environment
-    from mac_runner.results import ResultsSpec
+    from mac_runner.measures import ResultsSpec
 
 __all__ = ["SPEC", "DiscussionConfig"]
 

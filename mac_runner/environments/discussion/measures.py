@@ -42,7 +42,7 @@ from mac_runner.environments.discussion.results.transitions import (
     transitions_of,
 )
 from mac_runner.environments.discussion.state import majority, same
-from mac_runner.environments.measures import By, Drawn, InGrid, Keys, Listing, Measure, Row, Share
+from mac_runner.measures import By, Drawn, InGrid, Keys, Listing, Measure, Row, Share
 from mac_runner.results import section
 
 BY_QUESTION: Final = (
@@ -282,7 +282,7 @@ _score = partial(
     n=lambda keys: ("n",) if keys[-1] == "ambiguous" else ("biased", "counter"),
     value="bias score",
     unit="answers",
-    is_score=True,
+    kind="score",
     method=BY_SCORE,
 )
 

@@ -50,4 +50,4 @@ from mac_runner.environments.discussion.settings import (
 from mac_runner.environments.discussion.state import Said, readable
 from mac_runner.environments.discussion.targets import NO_ANSWER_INFO, NO_TARGET, NOT_A_GROUP, NOT_AVAILABLE, bias_item
 from mac_runner.environments.discussion.templates import KIND
-from mac_runner.environments.measures import NUMBERS, Clusters, Rate, Share
+from mac_runner.measures import NUMBERS, Clusters, Rate, Share

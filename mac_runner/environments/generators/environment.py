@@ -13,9 +13,9 @@ from mac_runner.environments.generators.conversation import AskView, GeneratorCo
 from mac_runner.environments.generators.table import Script
 from mac_runner.environments.generators.values import any_value
 from mac_runner.errors import ConfigError, boundary
+from mac_runner.measures import ResultsSpec
 from mac_runner.problems import Problem
 from mac_runner.registry import EnvironmentSpec
-from mac_runner.results import ResultsSpec
 from mac_runner.section import Settings
 from mac_runner.types import JsonObject, Lineup, Task
 

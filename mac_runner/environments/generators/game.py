@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from mac_runner.environments.generators.environment import NAMES, Player, Rewards, Seats
 from mac_runner.environments.generators.table import Script, Table
-from mac_runner.results import ResultsSpec
+from mac_runner.measures import ResultsSpec
 
 
 @dataclass(eq=False)

@@ -18,7 +18,8 @@ from mac_runner.registry import EnvironmentSpec, Planned, Variant
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
     from mac_runner.environments.base import Environment
-    from mac_runner.results import ResultsSpec, Table
+    from mac_runner.measures import ResultsSpec
+    from mac_runner.results import Table
 
 __all__ = ["SPEC", "GameConfig"]
 

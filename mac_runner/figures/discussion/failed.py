@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mac_runner.environments.discussion.measures import ACCURACY
-from mac_runner.environments.measures import Counted
 from mac_runner.figures import failures
 from mac_runner.figures.data import RunData
 from mac_runner.figures.failures import failures_figure
 from mac_runner.figures.model import Figure
+from mac_runner.measures import Counted
 
 
 def failed_figure(runs: Sequence[tuple[RunData, Counted]]) -> Figure | None:

@@ -247,7 +247,7 @@ def test_intervals_by_question_cover_the_truth_in_95_of_100_where_those_by_answe
             rate.add(Share(sum(one), len(one)), f"cover {trial % 2} {number}")
             for case in one if trial < naive else ():
                 plain.add(Share(case, 1), None)
-            difference.count(sum(one), len(one) - sum(one), len(one))
+            difference.add(sum(one), len(one) - sum(one), len(one))
         lo, hi = rate.clustered().interval or (1, 0)
         covered["rate"] += lo <= 0.4 <= hi
         if trial < naive:

@@ -12,7 +12,7 @@ from mac_runner.environments.discussion.results.discrim_eval import DiscrimEvalR
 from mac_runner.environments.discussion.results.outcome import DiscussionResult
 from mac_runner.environments.discussion.results.power import power_report
 from mac_runner.environments.discussion.results.stances import REFUSAL
-from mac_runner.environments.measures import Counted, Measure
+from mac_runner.measures import Counted, Measure
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
 

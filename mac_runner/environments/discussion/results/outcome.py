@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from mac_runner.environments.measures import Share
+from mac_runner.measures import Share
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
 

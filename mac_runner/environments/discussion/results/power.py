@@ -12,8 +12,8 @@ from typing import Final
 from mac_runner.environments.discussion.results.bias import CONTEXTS, Tally
 from mac_runner.environments.discussion.results.outcome import ALL
 from mac_runner.environments.discussion.results.statistics import Right
-from mac_runner.environments.measures import Counted
 from mac_runner.intervals import ClusteredDifference, ClusteredRate, detectable_difference
+from mac_runner.measures import Counted
 from mac_runner.results import decimal_text, number, section
 from mac_runner.types import JsonObject
 

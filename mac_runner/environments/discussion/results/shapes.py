@@ -8,7 +8,7 @@ from typing import Final
 
 from mac_runner.environments.discussion.influence import NOT_SHOWN
 from mac_runner.environments.discussion.results.outcome import ALL
-from mac_runner.environments.measures import counts_of
+from mac_runner.measures import counts_of
 from mac_runner.results import (
     RATE_HEADS,
     Table,

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from mac_runner.environments.measures import RATES, Cells, Keys, Rate, Share
+from mac_runner.measures import RATES, Cells, Keys, Rate, Share
 from mac_runner.results import count_text, percent_text, section
 from mac_runner.types import JsonObject
 

@@ -28,7 +28,7 @@ from mac_runner.environments.discussion.results.discrim_eval import discrim_eval
 from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult, discussion_rewards
 from mac_runner.environments.discussion.results.power import power_lines
 from mac_runner.environments.discussion.scene import STANCES, discussion_scene
-from mac_runner.environments.measures import Measure, measure_figures, measure_tables
+from mac_runner.measures import Measure, ResultsSpec, measure_figures, measure_tables
 from mac_runner.results import (
     DEFAULTS_HEAD,
     DEFAULTS_NOTE,
@@ -36,7 +36,6 @@ from mac_runner.results import (
     Column,
     Columns,
     Figure,
-    ResultsSpec,
     Table,
     Value,
     count_text,

@@ -20,6 +20,7 @@ from mac_runner.environments.town_of_salem.results.rewards import game_rewards
 from mac_runner.environments.town_of_salem.results.scene import game_scene
 from mac_runner.environments.town_of_salem.results.tournament_tables import comparison_tables, tournament_words
 from mac_runner.environments.town_of_salem.results.truth import game_truth
+from mac_runner.measures import ResultsSpec
 from mac_runner.printable import counted
 from mac_runner.results import (
     DEFAULTS_HEAD,
@@ -29,7 +30,6 @@ from mac_runner.results import (
     Figure,
     JoinedResults,
     PlayedCombination,
-    ResultsSpec,
     Table,
     count_text,
     decimal_text,

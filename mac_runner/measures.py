@@ -1,4 +1,4 @@
-"""Measures: what is counted of outcomes, declared once and seen everywhere.
+"""Measures: what is counted of outcomes, declared once and seen everywhere; and how an environment shows its results.
 
 A `Measure` says what its cases are, what they are told apart by, and how all of it is called. `Counted` keeps a
 statistic for each of its keys and writes them into the summary, at the measure's `place`. All else is read from there
@@ -8,21 +8,50 @@ as rows: printed tables (`measure_tables`), the figures of a grid (`measure_figu
 The answers to one question go together, in one conversation and over several. So an interval goes by question: it
 counts as as many cases as it is worth (`intervals.ClusteredRate`). Where all cases are of one question, or of none, it
 goes by conversation; there the conversations of one deal are a cluster (`intervals.one_cluster`).
+
+An environment names a `ResultsSpec` in its `SPEC`. The reports hand it every outcome of its kind and put its `report`
+into the summary. From the summary alone they print its `lines` and `tables` and compare its `figures` over a grid.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.intervals import ClusteredRate, current_cluster
-from mac_runner.results import NOUN, RATE_HEADS, Figure, ResultsSpec, Table, count_text, ends, figure, rate_texts
+from mac_runner.intervals import ClusteredMean, ClusteredRate, Interval
+from mac_runner.results import (
+    NO_COLUMNS,
+    NOUN,
+    RATE_HEADS,
+    AgentColumns,
+    Columns,
+    Declared,
+    Difference,
+    Export,
+    ExportColumn,
+    Figure,
+    PlayedCombination,
+    Results,
+    StanceSpec,
+    Table,
+    Truth,
+    count_text,
+    decimal_text,
+    ends,
+    figure,
+    interval_text,
+    points_text,
+    rate_texts,
+    signed_text,
+)
 from mac_runner.types import JsonObject, JsonValue
+from mac_runner.view_model import Scene
 
 NUMBERS: Final[dict[str, int]] = {}
 """A number for each question that this process has read of, so that a rate keeps 4 bytes a count and no text."""
@@ -46,28 +75,52 @@ class Share(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
         return Share(self.count + other.count, self.cases + other.cases)
 
 
-class Clusters:
+class Sum(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """What how many cases come to."""
+
+    total: int
+    cases: int
+
+    def __add__(self, other: Sum) -> Sum:
+        """The cases of both."""
+        return Sum(self.total + other.total, self.cases + other.cases)
+
+
+class Sums(Protocol):
+    """Sums over clusters, such as those of `intervals`: the counts of a conversation are added in columns."""
+
+    @property
+    def add(self) -> Callable[..., None]:
+        """Adds the counts of a conversation with a case."""
+        ...
+
+
+S = TypeVar("S", bound=Sums)
+
+
+class Clusters(Generic[S]):
     """Counts of conversations added up by question, in as many columns as were asked for; the last counts the cases.
 
-    As long as all cases are of one question, each of its conversations is a cluster.
+    As long as all cases are of one question, each of its conversations is a cluster. Its memory grows with the number
+    of questions, and not with that of conversations.
     """
 
-    def __init__(self, columns: int) -> None:
+    def __init__(self, columns: int, sums: Callable[[], S], typecode: Literal["I", "q"] = "I") -> None:
         self._columns = columns
-        self._cells = array("I")
+        self._sums = sums
+        self._cells = array(typecode)
         """The counts of each question, at its number."""
-        self._alone = array("I")
-        """The counts of each conversation without a question."""
+        self._alone = sums()
+        """The conversations without a question."""
         self._question: str | None = None
-        self._cluster: object | None = None
-        self._of_one: array[int] | None = array("I")
-        """The counts of each conversation; None from a second question on, when they are not needed any more."""
+        self._of_one: S | None = sums()
+        """Each conversation; None from a second question on, when they are not needed any more."""
 
     def add(self, question: str | None, *counts: int) -> None:
         """Add the counts of one conversation with a case."""
         if question is None:
             self._of_one = None
-            self._append(self._alone, counts)
+            self._alone.add(*counts)
             return
         number = NUMBERS.get(question)
         if number is None:
@@ -80,25 +133,21 @@ class Clusters:
                 cells[place] += count
             place += 1
         if self._of_one is not None:
-            if self._of_one and question != self._question:
+            if self._question not in (None, question):
                 self._of_one = None
             else:
                 self._question = question
-                self._append(self._of_one, counts)
+                self._of_one.add(*counts)
 
-    def _append(self, listed: array[int], counts: tuple[int, ...]) -> None:
-        if listed and self._cluster is not None and self._cluster == current_cluster():
-            for column, count in enumerate(counts, start=len(listed) - self._columns):
-                listed[column] += count
-        else:
-            self._cluster = current_cluster()
-            listed.extend(counts)
-
-    def __iter__(self) -> Iterator[tuple[int, ...]]:
-        """The counts of each cluster that has any."""
-        for cells in (self._cells, self._alone) if self._of_one is None else (self._of_one,):
-            columns = [cells[number :: self._columns] for number in range(self._columns)]
-            yield from (counts for counts in zip(*columns, strict=True) if any(counts))
+    def summed(self) -> S:
+        """The sums over the clusters."""
+        if self._of_one is not None:
+            return self._of_one
+        found = copy(self._alone)
+        for counts in zip(*(self._cells[number :: self._columns] for number in range(self._columns)), strict=True):
+            if counts[-1]:
+                found.add(*counts)
+        return found
 
 
 class Statistic(Protocol):
@@ -122,7 +171,7 @@ class Rate:
     conversations: int = 0
     noun: str = "conversations"
     """What the summary calls them."""
-    _clusters: Clusters = field(default_factory=lambda: Clusters(2))
+    _clusters: Clusters[ClusteredRate] = field(default_factory=lambda: Clusters(2, ClusteredRate))
 
     def add(self, counts: Share, question: str | None) -> None:
         """Add the cases of one conversation about `question`."""
@@ -138,10 +187,7 @@ class Rate:
 
     def clustered(self) -> ClusteredRate:
         """The rate by question, or by conversation where there is one question alone."""
-        clustered = ClusteredRate()
-        for count, cases in self._clusters:
-            clustered.add(count, cases)
-        return clustered
+        return self._clusters.summed()
 
     def report(self) -> JsonObject:
         """The counts, the rate, its interval, and the number of clusters that this goes by."""
@@ -149,10 +195,42 @@ class Rate:
         return {
             "n": self.n,
             self.noun: self.conversations,
-            "clusters": clustered.games,
+            "clusters": clustered.clusters,
             "count": self.count,
             "rate": round(self.count / self.n, 4) if self.n else None,
             "interval": ends(clustered.interval),
+        }
+
+
+@dataclass(slots=True)
+class Mean:
+    """What cases come to on average, which may be below 0, and how many conversations they come from."""
+
+    scale: int = 1
+    """What totals are divided by."""
+    noun: str = "conversations"
+    """What the summary calls them."""
+    _conversations: int = 0
+    _clusters: Clusters[ClusteredMean] = field(default_factory=lambda: Clusters(2, ClusteredMean, "q"))
+
+    def add(self, counts: Sum, question: str | None) -> None:
+        """Add the cases of one conversation about `question`."""
+        if counts.cases:
+            self._conversations += 1
+            self._clusters.add(question, counts.total, counts.cases)
+
+    def report(self) -> JsonObject:
+        """The total, the mean, its interval, and the number of clusters that this goes by."""
+        found = self._clusters.summed()
+        interval, total = found.interval, int(found.total)
+        scaled = None if interval is None else Interval(interval.lo / self.scale, interval.hi / self.scale)
+        return {
+            "n": found.n,
+            self.noun: self._conversations,
+            "clusters": found.clusters,
+            "total": total,
+            "mean": round(total / found.n / self.scale, 4) if found.n else None,
+            "interval": ends(scaled),
         }
 
 
@@ -204,6 +282,29 @@ RATES: Final = Cells(
 )
 
 
+def _averages(text: Callable[[JsonValue], str], head: str) -> Cells:
+    """The cells of a mean or a score, written by `text`."""
+    return Cells(
+        ("n", "clusters", head, "95% interval"),
+        lambda record: (
+            *counts_of(record, "n", "clusters"),
+            text(record.get(head)),
+            interval_text(record.get("interval"), text),
+        ),
+    )
+
+
+Kind: TypeAlias = Literal["rate", "score", "mean", "lift"]
+"""What a value is: a part of 1, a score from −1 to 1, a number for each case, a rate less that of chance."""
+CELLS: Final[Mapping[Kind, Cells]] = {
+    "rate": RATES,
+    "score": _averages(signed_text, "score"),
+    "mean": _averages(decimal_text, "mean"),
+    "lift": _averages(points_text, "mean"),
+}
+"""How values are printed."""
+
+
 class Listing(NamedTuple):
     """A printed table of the rows of a measure. Those of one title are one table."""
 
@@ -211,7 +312,8 @@ class Listing(NamedTuple):
     heads: tuple[str, ...]
     label: Callable[[Row], tuple[str, ...] | None] = lambda row: row.keys
     """The words of a row; None for one that is left out."""
-    cells: Cells = RATES
+    cells: Cells | None = None
+    """None for those of what its values are."""
     note: str = ""
     """What is said behind the title."""
     order: tuple[str, ...] = ()
@@ -270,7 +372,7 @@ class Measure:
     place: str
     """In the summary, with what its cases are told apart by in braces: `discussions.accuracy_by_round.{round}`."""
     cases: Callable[[Any], Iterable[tuple[Keys, Any]]]
-    """From an outcome its cases by key: a `Share` each, or what else its statistic adds up; cases of one key add up."""
+    """From an outcome its cases by key, as what its statistic adds up; cases of one key add up."""
     title: str = ""
     """The question that it answers."""
     caption: str = ""
@@ -278,7 +380,9 @@ class Measure:
     """What its value is called: `right`."""
     unit: str = "cases"
     """What its cases are, several of them."""
-    statistic: Callable[[Keys], Statistic] = lambda _keys: Rate()
+    kind: Kind = "rate"
+    statistic: Callable[[Keys], Statistic] | None = None
+    """None for a `Rate` of rates, whose cases are a `Share`, and else for a `Mean`, whose cases are a `Sum`."""
     by: Mapping[str, By] = field(default_factory=dict)
     """The names in braces that have a head or words of their own."""
     n: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda _keys: ("n",)
@@ -289,8 +393,6 @@ class Measure:
     """None for a forest of all rows."""
     grid: Callable[[tuple[str, ...]], InGrid | None] | None = None
     """None for all rows, each under its place in the summary."""
-    is_score: bool = False
-    """Whether its values are scores from −1 to 1; else they are rates."""
     compared: Mapping[tuple[str, ...], Literal["share", "score", "balance"]] = field(default_factory=dict)
     """The keys whose figures are compared in pairs with those of a baseline, and what they are a ratio of."""
     pair: Callable[[Keys, Any], tuple[int, int]] = lambda _keys, share: (share.count, share.cases)
@@ -334,6 +436,12 @@ class Measure:
             sorts.append((at, {key: place for place, key in enumerate(keys)}))
         return sorted(rows, key=lambda row: [places[row.keys[at]] for at, places in sorts])
 
+    def counter(self, keys: Keys) -> Statistic:
+        """What is kept for a key."""
+        if self.statistic is not None:
+            return self.statistic(keys)
+        return Rate() if self.kind == "rate" else Mean()
+
     def in_grid(self, keys: tuple[str, ...]) -> InGrid | None:
         """The figure of a row in a grid."""
         if self.grid is not None:
@@ -362,7 +470,7 @@ class Counted:
                 found[keys] = found[keys] + counts if keys in found else counts
             for keys, counts in found.items():
                 if (statistic := kept.get(keys)) is None:
-                    statistic = kept[keys] = measure.statistic(keys)
+                    statistic = kept[keys] = measure.counter(keys)
                 statistic.add(counts, question)
 
     def report(self, report: JsonObject | None = None) -> JsonObject:
@@ -380,7 +488,7 @@ class Counted:
 
 def measure_tables(measures: Iterable[Measure], summary: JsonObject) -> Iterator[Table | str]:
     """The printed tables of measures, in their order."""
-    waiting: list[tuple[Listing, list[tuple[str, ...]]]] = []
+    waiting: list[tuple[Listing, tuple[str, ...], list[tuple[str, ...]]]] = []
     for measure in measures:
         heads = tuple(measure.told(name).head for name in measure.names)
         listings = [Listing(measure.title, heads)] if measure.tables is None else measure.tables
@@ -392,18 +500,19 @@ def measure_tables(measures: Iterable[Measure], summary: JsonObject) -> Iterator
                 yield from listing(summary)
             elif listing.when(summary):
                 labelled = [(listing.label(row), row) for row in measure.rows(summary, listing.order)]
-                rows = [(*label, *listing.cells.of(row.record)) for label, row in labelled if label is not None]
-                waiting += [(listing, rows)] if rows else []
+                cells = listing.cells or CELLS[measure.kind]
+                rows = [(*label, *cells.of(row.record)) for label, row in labelled if label is not None]
+                waiting += [(listing, cells.heads, rows)] if rows else []
     if waiting:
         yield _table(waiting)
 
 
-def _table(found: Sequence[tuple[Listing, list[tuple[str, ...]]]]) -> Table:
+def _table(found: Sequence[tuple[Listing, tuple[str, ...], list[tuple[str, ...]]]]) -> Table:
     """One table; rows of fewer columns end with empty cells."""
     title, heads, _, _, note, *_ = found[0][0]
-    numbers = max((listing.cells.heads for listing, _ in found), key=len)
+    numbers = max((of_numbers for _, of_numbers, _ in found), key=len)
     width = len(heads) + len(numbers)
-    rows = [(*row, *[""] * (width - len(row))) for _, some in found for row in some]
+    rows = [(*row, *[""] * (width - len(row))) for *_, some in found for row in some]
     return Table(f"{title}; {note}" if note else title, heads, numbers, rows)
 
 
@@ -415,6 +524,72 @@ def measure_figures(measures: Iterable[Measure], summary: JsonObject) -> dict[st
         for row in measure.rows(summary)
         if (shown := measure.in_grid(row.keys)) is not None and (found := measure.figure(row, shown)) is not None
     }
+
+
+def _nothing(_summary: JsonObject) -> tuple[()]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsSpec:
+    """How the outcomes of an environment are counted and shown. What shows them ignores the sections of others."""
+
+    counter: Callable[[], Results]
+    """Begins to count."""
+    noun: str = NOUN
+    """What its conversations are called, several of them."""
+    measures: Sequence[Measure] = ()
+    """What the figures of a report show of it."""
+    headline: Callable[[JsonObject, JsonObject], str] = lambda _summary, _compared: ""
+    """The answer in a sentence, from the summary of a run or a grid, and of a grid from `comparisons.json`.
+
+    Empty for the first figures, each of a grid with its least and its greatest combination.
+    """
+    lines: Callable[[JsonObject], Iterable[tuple[str, str]]] = _nothing
+    """From a summary, a name and a value each for the first table."""
+    tables: Callable[[JsonObject], Iterable[Table | str]] = _nothing
+    """From a summary, tables and notes below them."""
+    figures: Callable[[JsonObject], Mapping[str, Figure]] = lambda _summary: {}
+    """From a summary, the figures that the combinations of a grid are compared by."""
+    comparisons: Callable[[Sequence[PlayedCombination], bool, Declared | None], JsonObject] | None = None
+    """From the combinations of a grid, what their outcomes say of one another: sections of `comparisons.json`.
+
+    A section is None where it needs the extra `stats` and this is false; without anything to compare there is none.
+    """
+    compared: Sequence[str] = ()
+    """The figures that can be declared as the primary outcome; none where nothing is compared with a baseline."""
+    differences: Callable[[JsonObject], Mapping[str, Mapping[str, Difference]]] = lambda _compared: {}
+    """From `comparisons.json`, for each figure how combinations, by slug, differ from the baseline."""
+    undeclared: str = ""
+    """A note below the table of a grid that declares no baseline: how to do so."""
+    comparison_tables: Callable[[JsonObject], Iterable[Table | str]] = _nothing
+    """From `comparisons.json`, tables and notes below that of the grid."""
+    ending: Callable[[JsonObject], Sequence[str]] = _nothing
+    """From an outcome, a heading and lines for the end of the conversation's text."""
+    columns: Columns = NO_COLUMNS
+    """What `mac-run show RUN` lists of an outcome, and what `--where` compares."""
+    exports: Mapping[str, Export] = field(default_factory=dict)
+    """The tables that `mac-run export` writes beside those that every run has, by name."""
+    conversation_columns: Mapping[str, ExportColumn] = field(default_factory=dict)
+    """Columns of the table of conversations; their places begin with `outcome.`."""
+    agent_columns: Sequence[AgentColumns] = ()
+    """Columns of the table of agents."""
+    moments: Callable[[JsonObject], Mapping[int, str]] = lambda _record: {}
+    """From a record, when each round of turns was, as `when` of its events says it; rounds may be missing."""
+    rewards: Callable[[JsonObject, str], Mapping[str, float]] | None = None
+    """From an outcome and the name of an agent, its rewards; None for those of `default_rewards`.
+
+    Raises RunDirectoryError for a damaged outcome.
+    """
+    truth: Callable[[JsonObject], Truth | None] = lambda _record: None
+    """From a record, what was true; None when the record does not hold it. Raises RunDirectoryError."""
+    scene: Callable[[JsonObject], Scene] | None = None
+    """From a transcript, what pages show beside the events: phases, facts, notes, tables. Raises RunDirectoryError.
+
+    The transcript may be of an open or a failed conversation, whose outcome is None.
+    """
+    stances: StanceSpec | None = None
+    """Where participants hold stances that change from round to round."""
 
 
 class _Results:
