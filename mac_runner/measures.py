@@ -158,7 +158,7 @@ class Statistic(Protocol):
         ...
 
     def report(self) -> JsonValue:
-        """What the summary has of it."""
+        """What the summary has of it; None for nothing."""
         ...
 
 
@@ -339,6 +339,8 @@ class Drawn(NamedTuple):
     """Its columns of words. A forest: the labels, then the series; rounds: the series, then the round; a heat map: its
     rows, then its columns. With `run` first it compares runs.
     """
+    label: Callable[[Row], str] | None = None
+    """The words in its first column; None for those of the key."""
     axis: str = ""
     """What the values are, for the axis."""
     chapter: str = ""
@@ -474,15 +476,30 @@ class Counted:
                 statistic.add(counts, question)
 
     def report(self, report: JsonObject | None = None) -> JsonObject:
-        """All statistics at their places in the summary, beside what is there already."""
+        """All statistics at their places in the summary, beside what is there already.
+
+        Keys stand in their order, and what has a name stands as it was declared.
+        """
         report = {} if report is None else report
-        for measure, kept in self._measures:
-            for keys in sorted(kept, key=measure.place_of):
-                *parents, last = measure.path(keys)
-                inner: Any = report
-                for part in parents:
-                    inner = inner.setdefault(part, {})
-                inner[last] = kept[keys].report()
+        ranks: dict[tuple[str, ...], int] = {}
+
+        def place_of(found: tuple[Measure, Keys]) -> list[tuple[int, int, str | int]]:
+            measure, keys = found
+            parts, places = measure.place.split("."), iter(measure.place_of(keys))
+            return [
+                (ranks.setdefault((*parts[:at],), len(ranks)), *(next(places) if part[0] == "{" else (0, "")))
+                for at, part in enumerate(parts, 1)
+            ]
+
+        found = [(measure, keys) for measure, kept in self._measures for keys in kept]
+        for measure, keys in sorted(found, key=place_of):
+            if (record := self.kept[measure.place][keys].report()) is None:
+                continue
+            *parents, last = measure.path(keys)
+            inner: Any = report
+            for part in parents:
+                inner = inner.setdefault(part, {})
+            inner[last] = record
         return report
 
 
@@ -592,24 +609,30 @@ class ResultsSpec:
     """Where participants hold stances that change from round to round."""
 
 
-class _Results:
-    def __init__(self, measures: Sequence[Measure]) -> None:
-        self._counted = Counted(measures)
+class MeasuredResults:
+    """Counts measures of outcomes, as `parse` reads them."""
+
+    def __init__(
+        self, measures: Sequence[Measure], parse: Callable[[JsonObject, str], Any] = lambda outcome, _where: outcome
+    ) -> None:
+        self._counted, self._parse = Counted(measures), parse
 
     def add(self, outcome: JsonObject, where: str) -> None:
+        """Count one finished conversation. Raises RunDirectoryError naming `where` for a damaged outcome."""
         try:
-            self._counted.add(outcome)
+            self._counted.add(self._parse(outcome, where))
         except (AttributeError, LookupError, TypeError, ValueError) as fault:
             raise RunDirectoryError(f"{where} cannot be measured: {type(fault).__name__}: {fault}") from fault
 
     def report(self) -> JsonObject:
+        """Each measure at its place in the summary."""
         return self._counted.report()
 
 
 def measured(*measures: Measure, noun: str = NOUN) -> ResultsSpec:
     """The results of an environment that has these measures and nothing else."""
     return ResultsSpec(
-        counter=lambda: _Results(measures),
+        counter=lambda: MeasuredResults(measures),
         noun=noun,
         tables=lambda summary: measure_tables(measures, summary),
         figures=lambda summary: measure_figures(measures, summary),

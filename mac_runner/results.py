@@ -38,22 +38,6 @@ class Results(Protocol):
         ...
 
 
-class JoinedResults:
-    """Several counters as one; each has its own sections of the summary."""
-
-    def __init__(self, *counters: Results) -> None:
-        self._counters = counters
-
-    def add(self, outcome: JsonObject, where: str) -> None:
-        """Have each count one finished conversation."""
-        for counter in self._counters:
-            counter.add(outcome, where)
-
-    def report(self) -> JsonObject:
-        """The sections of all."""
-        return {name: part for counter in self._counters for name, part in counter.report().items()}
-
-
 class Table(NamedTuple):
     """A table before it is drawn: headed columns of words, then of numbers, and the cells of each row."""
 

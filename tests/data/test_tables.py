@@ -17,9 +17,9 @@ import pytest
 from mac_runner.data.testing import LEFT_OUT, Ended, FlatTable, encoder, metadata_of, tables_of
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.flat import Cells, FlatColumn, cell, covers, leaves
-from mac_runner.measures import ResultsSpec
+from mac_runner.measures import MeasuredResults, ResultsSpec
 from mac_runner.registry import environment_specs
-from mac_runner.results import JoinedResults, export_of
+from mac_runner.results import export_of
 from mac_runner.store import index_row
 from mac_runner.store.testing import decode_transcript
 from mac_runner.types import JsonObject, JsonValue
@@ -120,7 +120,7 @@ def test_a_column_or_table_of_an_environment_with_a_name_that_is_taken_is_refuse
         ({"exports": {"turns": table}}, r"table 'turns' .* rename"),
     ):
         with pytest.raises(ConfigError, match=words):
-            tables_of(ResultsSpec(counter=JoinedResults, **taken))
+            tables_of(ResultsSpec(counter=lambda: MeasuredResults(()), **taken))
 
 
 def test_a_value_that_does_not_fit_its_column_is_named() -> None:

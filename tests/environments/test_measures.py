@@ -10,6 +10,8 @@ import pytest
 
 from mac_runner import registry
 from mac_runner.environments.discussion.testing import MEASURES, discussion_results
+from mac_runner.environments.town_of_salem.testing import MEASURES as GAME_MEASURES
+from mac_runner.environments.town_of_salem.testing import Count, game_results, seat_measure
 from mac_runner.errors import RunDirectoryError
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.figures.testing import Study
@@ -202,3 +204,28 @@ def test_one_more_measure_of_discussions_is_seen_everywhere(monkeypatch: pytest.
     figures = [figure for part in run_sections(run("talk", rows, environment="discussion")) for figure in part.figures]
     (found,) = [figure for figure in figures if figure.title == long.title]
     assert [(row["verdict"], row["value"]) for row in found.rows] == [("A", 0.5), ("none", 1.0)]
+
+
+def test_one_more_measure_of_games_is_seen_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = [*seat_measure("form", "waits", "turns waited", "turns in which it waited", Count.SILENT, Count.TURN)]
+    monkeypatch.setattr(registry, "_builtin_results", lambda: {"game": game_results((*GAME_MEASURES, *waits))})
+
+    def game(days: int, silent: int) -> JsonObject:
+        counts = {"tu": 4, "si": silent} if silent else {"tu": 4}
+        player = {"agent": "Ann", "definition": "a", "model": "m", "role": "doctor", "faction": "town", "won": True}
+        return {
+            "kind": "game",
+            "ending": "win",
+            "days": days,
+            "winners": ["town"],
+            "players": [{**player, "alive": True, "measures": counts}],
+        }
+
+    rows = rows_of(game(2, 1), game(3, 0))
+    summary = summary_of(rows)
+
+    found = summary["measures"]["by_definition"]["a"]["town"]["waits"]
+    assert (found["n"], found["games"], found["wins"]) == (8, 2, 1)
+    assert summary["measures"]["by_role"]["doctor"]["a"]["waits"] == found
+    assert "turns waited, %" in render_summary(summary)
+    assert (grid_of(summary)["waits.a.town.n"], grid_of(summary)["waits.a.town.rate"]) == (8, 0.125)

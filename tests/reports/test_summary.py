@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.environments.town_of_salem.testing import GameResults, win_tables
+from mac_runner.environments.town_of_salem.testing import RESULTS, win_tables
 from mac_runner.errors import RunDirectoryError
 from mac_runner.intervals import ClusteredRate, wilson
 from mac_runner.reports import GridRow, summarise, summary_tables, write_tables
@@ -451,7 +451,7 @@ def test_every_agent_definition_above_five_percent_of_defaults_is_named_and_no_o
 
 
 def tables_of(outcomes: list[JsonObject]) -> dict[str, Table]:
-    results = GameResults()
+    results = RESULTS.counter()
     for place, outcome in enumerate(outcomes):
         results.add(outcome, f"game {place}")
     return {part.title: part for part in win_tables(results.report()) if isinstance(part, Table)}
@@ -469,7 +469,7 @@ def test_a_definition_counts_once_a_game_on_each_side_that_it_was_dealt_to() -> 
         town = [player(role, "town", won=town_won, definition="a") for role in ("doctor", "sheriff")]
         return [*town, turned, player("godfather", "mafia", won=not town_won, definition="b")]
 
-    results = GameResults()
+    results = RESULTS.counter()
     for place in range(5):
         results.add(outcome(players(place < 2), "town" if place < 2 else "mafia"), "game")
     wins = section(results.report(), "wins")

@@ -87,7 +87,7 @@ def _design(planned: Sequence[Planned]) -> Iterator[Table | str]:
 
 
 def _results() -> ResultsSpec:
-    from mac_runner.environments.town_of_salem.results.tables import RESULTS
+    from mac_runner.environments.town_of_salem.tables import RESULTS
 
     return RESULTS
 

@@ -14,6 +14,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from mac_runner.environments.base import exhausted
+from mac_runner.environments.town_of_salem.counts import ReplyCounts
 from mac_runner.environments.town_of_salem.game_loop import GameLoop, OpenTurn
 from mac_runner.environments.town_of_salem.model.events import Events
 from mac_runner.environments.town_of_salem.model.state import GameState
@@ -24,7 +25,6 @@ from mac_runner.environments.town_of_salem.record.game_record import (
     outcome_of,
     record_of,
 )
-from mac_runner.environments.town_of_salem.record.measures import ReplyCounts
 from mac_runner.environments.town_of_salem.roles.catalogue import catalogue
 from mac_runner.environments.town_of_salem.rules.acts import Act
 from mac_runner.environments.town_of_salem.seat.asking import Asking

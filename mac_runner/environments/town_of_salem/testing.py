@@ -13,7 +13,9 @@ from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says,
 from mac_runner.environments.town_of_salem.claims.attribution import CONTINUING
 from mac_runner.environments.town_of_salem.claims.estimates import estimates
 from mac_runner.environments.town_of_salem.conversation import Game
+from mac_runner.environments.town_of_salem.counts import measure
 from mac_runner.environments.town_of_salem.environment import TownOfSalem
+from mac_runner.environments.town_of_salem.measures import MEASURES, Count, SeatMeasure, quotient, seat_measure
 from mac_runner.environments.town_of_salem.model.events import (
     BLOCKED,
     RESULT,
@@ -48,15 +50,9 @@ from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     opposes_town,
 )
 from mac_runner.environments.town_of_salem.record.game_record import ActRecord, hindsight_of, trial_rows
-from mac_runner.environments.town_of_salem.record.measures import measure
 from mac_runner.environments.town_of_salem.record.nights import death_rows, night_row
 from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
-from mac_runner.environments.town_of_salem.results.games import GameResults
-from mac_runner.environments.town_of_salem.results.measure_declarations import COUNTED, GROUPS, MEASURES, Count
-from mac_runner.environments.town_of_salem.results.measure_results import MeasureResults
 from mac_runner.environments.town_of_salem.results.scene import game_scene
-from mac_runner.environments.town_of_salem.results.tables import RESULTS, win_tables
-from mac_runner.environments.town_of_salem.results.tournament import compare_games
 from mac_runner.environments.town_of_salem.roles import (
     ROLES,
     Alignment,
@@ -132,4 +128,6 @@ from mac_runner.environments.town_of_salem.seat.tools import (
     observe,
 )
 from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameCalendar, GameLatency
+from mac_runner.environments.town_of_salem.tables import RESULTS, game_results, win_tables
+from mac_runner.environments.town_of_salem.tournament import compare_games
 from mac_runner.environments.town_of_salem.turn_taking import Completed, SpeakingQueue

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from mac_runner.compared import CLUSTERS_MIN, RESAMPLES, Comparison, compare, compare_apart, how_paired, with_q
+from mac_runner.environments.town_of_salem.measures import Count
 from mac_runner.environments.town_of_salem.model.state import Faction
-from mac_runner.environments.town_of_salem.results.measure_declarations import Count
 from mac_runner.figures.charts import forest
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.estimates import UNITS_MIN, Estimate, estimate_rows, of_rate

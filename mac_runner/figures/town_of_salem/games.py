@@ -8,9 +8,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from mac_runner.environments.town_of_salem.game import GameResult, PlayerResult, faction_dealt
+from mac_runner.environments.town_of_salem.measures import Count
 from mac_runner.environments.town_of_salem.model.state import Faction
-from mac_runner.environments.town_of_salem.results.games import GameResult, PlayerResult, faction_dealt
-from mac_runner.environments.town_of_salem.results.measure_declarations import Count
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.figures.data import RunData
 from mac_runner.intervals import ClusteredRate

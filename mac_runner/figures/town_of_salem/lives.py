@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from mac_runner.environments.town_of_salem.results.measure_declarations import Count
+from mac_runner.environments.town_of_salem.measures import Count
 from mac_runner.figures.charts import over_time, panels
 from mac_runner.figures.estimates import UNITS_MIN, Estimate, estimate_columns, estimate_rows, interval_notes
 from mac_runner.figures.model import Figure, Method

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from mac_runner.environments.town_of_salem.measures import MEASURES, Count
+from mac_runner.environments.town_of_salem.measures import quotient as quotient_of
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.record.claim_verdicts import opposes_town
-from mac_runner.environments.town_of_salem.results.measure_declarations import MEASURES, Count
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.figures.charts import over_time, shares
 from mac_runner.figures.estimates import (
@@ -24,7 +25,7 @@ from mac_runner.figures.town_of_salem.games import Game, Key, Seat, Tally, in_or
 from mac_runner.intervals import ClusteredRate
 from mac_runner.printable import counted
 
-_RATES: Final = {measure.key: measure for measure in MEASURES if measure.unit == "rate"}
+_RATES: Final = {measure.key: measure for measure in MEASURES if measure.kind == "rate"}
 _VERDICTS: Final = (("honest", Count.HONEST), ("lie", Count.LIE), ("unclear", Count.UNCLEAR))
 
 
@@ -270,9 +271,7 @@ def claims_row(label: str, verdict: str, rate: ClusteredRate) -> dict[str, Value
 
 def quotient(totals: Mapping[str, int], key: str) -> tuple[int, int]:
     """The numerator and the denominator of a measure, from the counts of a seat over all days."""
-    measure = _RATES[key]
-    hits = sum(totals.get(count, 0) * weight for count, weight in measure.hits.items())
-    return hits, sum(totals.get(count, 0) for count in measure.of)
+    return quotient_of(_RATES[key], totals)
 
 
 def _is_mistake(seat: Seat) -> int:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from mac_runner.environments.town_of_salem.results.measure_declarations import Count
+from mac_runner.environments.town_of_salem.measures import Count
 from mac_runner.figures.charts import columns
 from mac_runner.figures.estimates import Estimate, failure_notes, of_rate
 from mac_runner.figures.model import DataColumn, Figure, Value

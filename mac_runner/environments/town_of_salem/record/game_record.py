@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from mac_runner.environments.town_of_salem.counts import measure
 from mac_runner.environments.town_of_salem.model.events import Event, EventKind
 from mac_runner.environments.town_of_salem.model.role import NightState
 from mac_runner.environments.town_of_salem.model.state import GameState, Player
@@ -21,7 +22,6 @@ from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     spoken,
     written,
 )
-from mac_runner.environments.town_of_salem.record.measures import measure
 from mac_runner.environments.town_of_salem.record.nights import death_rows, night_row
 from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
 from mac_runner.environments.town_of_salem.rules.acts import Act

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from mac_runner.environments.town_of_salem.game import GameResult
 from mac_runner.environments.town_of_salem.model.state import Faction, Phase
-from mac_runner.environments.town_of_salem.results.games import GameResult
 from mac_runner.environments.town_of_salem.seat.narration import moment
 from mac_runner.results import Column, Columns, Value, parsed
 from mac_runner.structs import decode

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from mac_runner.environments.town_of_salem.lies import Lies
 from mac_runner.environments.town_of_salem.results.cast import Cast
-from mac_runner.environments.town_of_salem.results.lies import Lies
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
 

@@ -12,8 +12,6 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.environments.town_of_salem.testing import (
-    COUNTED,
-    GROUPS,
     MEASURES,
     POLICIES,
     RESULTS,
@@ -23,7 +21,6 @@ from mac_runner.environments.town_of_salem.testing import (
     EndRound,
     Event,
     GameState,
-    MeasureResults,
     Move,
     Options,
     Phase,
@@ -258,12 +255,13 @@ def _games(count: int) -> Iterator[tuple[Any, JsonObject, list[TurnRecord]]]:
 
 @pytest.mark.parametrize("games", first(1, (6, MOST)))
 def test_measures_are_those_counted_anew_from_the_transcripts_and_add_up_in_the_summary(games: int) -> None:
-    results, sums = MeasureResults(), Counter[str]()
+    results, sums = RESULTS.counter(), Counter[str]()
     # They occur in the games above, or are counts of tokens.
     elsewhere = {Count.STATED, Count.STATED_TRUE, Count.STATED_PERCENT, Count.STATED_ERROR, Count.SPOKE_FOR_ACQUITTED}
     elsewhere |= {Count.BALLOT_DECISIVE, Count.BALLOT_DECISIVE_RIGHT}
     elsewhere |= {Count.ACQUITTED, Count.DEFENDED_ACQUITTED, Count.BACKER_SWAYED}
     elsewhere |= {Count.COUNTED_REPLY, Count.PROMPT_TOKENS, Count.COMPLETION_TOKENS}
+    left = {*Count}
     for outcome, record, turns in _games(games):
         results.add(outcome, "here")
         expected = counted_anew(outcome, record, turns)
@@ -272,20 +270,22 @@ def test_measures_are_those_counted_anew_from_the_transcripts_and_add_up_in_the_
             for key, count in player["measures"].items():
                 sums[key.partition(".")[0]] += count
             sums[Count.SEAT] += 1
-        if not COUNTED.keys() - sums.keys() - elsewhere:
+        left = {*Count} - sums.keys() - elsewhere
+        if not left:
             break
     else:
-        assert games < MOST, f"none has {COUNTED.keys() - sums.keys() - elsewhere}"
+        assert games < MOST, f"none has {left}"
     report: Any = results.report()["measures"]
     for group in ("by_definition", "by_model", "by_role"):
         cells = [cell for name in report[group].values() for cell in name.values()]
-        for declared in MEASURES:
+        for declared in DECLARED:
             found = [cell[declared.key] for cell in cells if declared.key in cell]
-            hits = sum(cell["wins" if declared.unit == "rate" else "total"] for cell in found)
+            hits = sum(cell["wins" if declared.kind == "rate" else "total"] for cell in found)
             assert sum(cell["n"] for cell in found) == sum(sums[count] for count in declared.of), declared
             assert hits == sum(sums[count] * weight for count, weight in declared.hits.items()), declared
 
 
+DECLARED = [measure for measure in MEASURES if not measure.part]
 PAGE = Path(__file__).parents[4] / "docs" / "town_of_salem.md"
 
 
@@ -299,7 +299,7 @@ def game(*seats: tuple[str, str, str, dict[str, int] | None], model: str = "m") 
 
 
 def measured(*games: JsonObject) -> Any:
-    results = MeasureResults()
+    results = RESULTS.counter()
     for outcome in games:
         results.add(outcome, "here")
     return json.loads(json.dumps(results.report())).get("measures", {})
@@ -330,7 +330,7 @@ def test_counts_of_a_game_are_added_up_before_games_are_compared() -> None:
     assert {day: (told["n"], told["wins"]) for day, told in by_day.items()} == {"2": (4, 2), "10": (1, 1)}
     assert [*by_day] == ["2", "10"]
     lift = town["vote_lift"]
-    assert (lift["n"], lift["total"], lift["mean"]) == (5, 3000 - 1150, 0.37)
+    assert (lift["n"], lift["games"], lift["total"], lift["mean"]) == (5, 2, 3000 - 1150, 0.37)
     by_cause = town["refusals"].pop("by_cause")
     assert by_cause == {"illegal": town["refusals"]}
     assert (town["refusals"]["n"], town["refusals"]["wins"]) == (10, 1)
@@ -360,7 +360,7 @@ def test_outcomes_of_earlier_versions_have_no_measures_and_damaged_ones_are_refu
     counter.add(old, "here")
     assert "measures" not in counter.report()
     with pytest.raises(RunDirectoryError, match=r"the row: .*measures"):
-        MeasureResults().add(game(("a", "sheriff", "town", {"vn.2": "many"})), "the row")  # type: ignore[dict-item]
+        RESULTS.counter().add(game(("a", "sheriff", "town", {"vn.2": "many"})), "the row")  # type: ignore[dict-item]
 
 
 def test_tables_have_a_row_for_each_measure_and_rates_are_figures_of_a_grid_but_no_headlines(
@@ -387,17 +387,17 @@ def test_tables_have_a_row_for_each_measure_and_rates_are_figures_of_a_grid_but_
 
 def test_what_is_documented_is_what_is_declared_and_each_count_is_used() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    rows = [f"| `{each.key}` | {each.unit} | `{each.formula}` | {each.meaning} |" for each in MEASURES]
-    rows += [f"| `{count}` | {meaning} |" for count, meaning in COUNTED.items()]
+    rows = [f"| `{each.key}` | {each.kind} | `{each.formula}` | {each.caption} |" for each in DECLARED]
+    rows += [f"| `{count}` | {meaning} |" for count, meaning in ((count, count.meaning) for count in Count)]
     section = page.partition("\n## What is measured\n")[2].partition("\n## ")[0]
     documented = [line for line in section.splitlines() if line.startswith("| `")]
 
     assert documented == rows
-    assert all(f"**{group.capitalize()}**" in section for group in GROUPS)
-    used = {count for declared in MEASURES for count in (*declared.of, *declared.hits)}
+    assert all(f"**{group.capitalize()}**" in section for group in dict.fromkeys(measure.group for measure in DECLARED))
+    used = {count for declared in DECLARED for count in (*declared.of, *declared.hits)}
 
-    assert used == set(COUNTED)
-    for names in ([declared.key for declared in MEASURES], [declared.name for declared in MEASURES]):
+    assert used == {*Count}
+    for names in ([declared.key for declared in DECLARED], [declared.value for declared in DECLARED]):
         assert len(set(names)) == len(names)
 
 

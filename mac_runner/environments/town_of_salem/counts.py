@@ -1,4 +1,4 @@
-"""What is measured in a finished game: counts for each seat, as `measure_declarations` lists them.
+"""What is measured in a finished game: counts for each seat, as `measures.py` lists them.
 
 One pass over the events, with the claims and stated probabilities of each where they were made.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, leaning
 from mac_runner.environments.town_of_salem.claims.estimates import estimates
+from mac_runner.environments.town_of_salem.measures import Count
 from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.model.role import NightState
 from mac_runner.environments.town_of_salem.model.state import TEAMS, Faction, GameState, Phase
@@ -22,7 +23,6 @@ from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     opposes_town,
 )
 from mac_runner.environments.town_of_salem.record.nights import effects
-from mac_runner.environments.town_of_salem.results.measure_declarations import Count
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.types import Receipt, ReceiptKind, Reply
 

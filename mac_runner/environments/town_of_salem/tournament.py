@@ -15,19 +15,12 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final, NamedTuple, TypeAlias
 
-import msgspec
-
 from mac_runner import ratings
 from mac_runner.compared import Comparison, compare
 from mac_runner.environments.town_of_salem.casting import neutral_line
+from mac_runner.environments.town_of_salem.game import rate_report
+from mac_runner.environments.town_of_salem.measures import Count, Game
 from mac_runner.environments.town_of_salem.model.state import Faction
-from mac_runner.environments.town_of_salem.results.games import (
-    GameResult,
-    PlayerResult,
-    faction_dealt,
-    rate_report,
-)
-from mac_runner.environments.town_of_salem.results.measure_declarations import Count
 from mac_runner.intervals import ClusteredRate
 from mac_runner.results import PlayedCombination, ends, parsed
 from mac_runner.types import JsonObject, JsonValue, stable_hash
@@ -133,26 +126,17 @@ class _Games(NamedTuple):
         turns, defaults = Counter[str](), Counter[str]()
         seed = json.dumps(played.values.get(_SEED))
         for number, outcome, where in played.outcomes:
-            game = parsed(_Dealt, outcome, where)
+            game = parsed(Game, outcome, where)
             deals.append(stable_hash(seed, number, *(f"{player.agent}={player.role}" for player in game.players)))
             sides = game.teams()
             wins.append(sum(_BITS[side] for side, team in sides.items() if game.has_won(side, team)))
             for side, team in sides.items():
                 teams[side].update((player.definition, player.model) for player in team)
             for player in game.players:
-                turns[faction_dealt(player)] += player.measures.get(Count.TURN, 0)
-                defaults[faction_dealt(player)] += player.measures.get(Count.DEFAULT, 0)
+                turns[player.side] += player.count(Count.TURN)
+                defaults[player.side] += player.count(Count.DEFAULT)
         found = {side: frozenset(players) for side, players in teams.items()}
         return cls(played.slug, played.values, played.planned, deals, wins, found, turns, defaults)
-
-
-class _DealtPlayer(PlayerResult, frozen=True, kw_only=True):
-    agent: str
-    measures: dict[str, int] = msgspec.field(default_factory=dict)
-
-
-class _Dealt(GameResult, frozen=True, kw_only=True):
-    players: tuple[_DealtPlayer, ...]
 
 
 def _entries(games: Sequence[_Games]) -> list[list[_Played]]:

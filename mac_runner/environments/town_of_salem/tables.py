@@ -5,35 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-import msgspec
-
+from mac_runner.environments.town_of_salem.game import GAMES
+from mac_runner.environments.town_of_salem.measures import MEASURES, Game, Seat, default_shares, seat_tables
 from mac_runner.environments.town_of_salem.results.columns import GAME_COLUMNS, moments
 from mac_runner.environments.town_of_salem.results.export_tables import (
     GAME_AGENT_COLUMNS,
     GAME_CONVERSATION_COLUMNS,
     GAME_EXPORTS,
 )
-from mac_runner.environments.town_of_salem.results.games import GameResults
-from mac_runner.environments.town_of_salem.results.measure_results import MeasureResults, default_shares
-from mac_runner.environments.town_of_salem.results.measure_tables import measure_figures, measure_tables
-from mac_runner.environments.town_of_salem.results.rewards import game_rewards
 from mac_runner.environments.town_of_salem.results.scene import game_scene
-from mac_runner.environments.town_of_salem.results.tournament_tables import comparison_tables, tournament_words
 from mac_runner.environments.town_of_salem.results.truth import game_truth
-from mac_runner.measures import ResultsSpec
+from mac_runner.environments.town_of_salem.tournament_tables import comparison_tables, tournament_words
+from mac_runner.measures import Measure, MeasuredResults, ResultsSpec, measure_figures, measure_tables
 from mac_runner.printable import counted
 from mac_runner.results import (
     DEFAULTS_HEAD,
     DEFAULTS_NOTE,
     RATE_HEADS,
     Declared,
-    Figure,
-    JoinedResults,
     PlayedCombination,
     Table,
     count_text,
     decimal_text,
-    figure,
     integer,
     number,
     parsed,
@@ -140,56 +133,64 @@ def _win_cells(rate: JsonObject, counts: Sequence[str]) -> tuple[str, ...]:
     return (*(count_text(rate.get(key)) for key in counts), *rate_texts(rate), _TOO_FEW if is_few else "")
 
 
-def win_figures(summary: JsonObject) -> Mapping[str, Figure]:
-    """How often each faction won."""
-    factions = section(section(summary, "wins"), "by_faction")
-    found = {f"wins.{name}": figure(section(factions, name)) for name in factions}
-    return {name: one for name, one in found.items() if one is not None}
-
-
-class _Ended(msgspec.Struct, frozen=True):
-    agent: str
-    role: str
-    final_role: str
-    won: bool
-    alive: bool
-    death: str | None = None
-
-
 def who_was_what(outcome: JsonObject) -> Sequence[str]:
     """The role of each player, whether it won and whether it lived."""
-    players = parsed(list[_Ended], outcome.get("players"), "the outcome of the transcript")
-    return ("Who was what", *map(_player_line, players))
+    return ("Who was what", *map(_player_line, parsed(Game, outcome, "the outcome of the transcript").players))
 
 
-def _player_line(player: _Ended) -> str:
+def _player_line(player: Seat) -> str:
     end = "lived" if player.alive else f"died ({player.death})"
-    role = player.role if player.role == player.final_role else f"{player.role}, then {player.final_role}"
+    changed = player.final_role not in (None, player.role)
+    role = f"{player.role}, then {player.final_role}" if changed else player.role
     return f"{player.agent:<12} {role:<24} {'won ' if player.won else 'lost'}  {end}"
 
 
+def game_rewards(outcome: JsonObject, agent: str) -> Mapping[str, float]:
+    """Whether a player won, whether its faction did, and whether it lived to the end; nothing for another name.
+
+    The faction is that of the role it was dealt. A neutral player has no faction but its own goal.
+    """
+    game = parsed(Game, outcome, "the outcome")
+    player = next((player for player in game.players if player.agent == agent), None)
+    if player is None:
+        return {}
+    has_faction_won = game.has_won(player.side, [player])
+    return {"won": float(player.won), "faction_won": float(has_faction_won), "survived": float(player.alive)}
+
+
 def _compared(played: Sequence[PlayedCombination], has_stats: bool, _declared: Declared | None) -> JsonObject:
-    from mac_runner.environments.town_of_salem.results.tournament import compare_games
+    from mac_runner.environments.town_of_salem.tournament import compare_games
 
     return compare_games(played, has_stats)
 
 
-RESULTS: Final = ResultsSpec(
-    counter=lambda: JoinedResults(GameResults(), MeasureResults()),
-    noun="games",
-    comparisons=_compared,
-    comparison_tables=comparison_tables,
-    headline=game_headline,
-    lines=game_lines,
-    tables=lambda summary: (*win_tables(summary), *measure_tables(summary)),
-    figures=lambda summary: {**win_figures(summary), **dict(measure_figures(summary))},
-    ending=who_was_what,
-    columns=GAME_COLUMNS,
-    rewards=game_rewards,
-    moments=moments,
-    truth=game_truth,
-    scene=game_scene,
-    exports=GAME_EXPORTS,
-    conversation_columns=GAME_CONVERSATION_COLUMNS,
-    agent_columns=GAME_AGENT_COLUMNS,
-)
+def game_results(measures: Sequence[Measure] = MEASURES) -> ResultsSpec:
+    """How games are counted by some measures besides who won, and shown."""
+    every = (*GAMES, *measures)
+    return ResultsSpec(
+        counter=lambda: MeasuredResults(every, lambda outcome, where: parsed(Game, outcome, where)),
+        noun="games",
+        measures=every,
+        comparisons=_compared,
+        comparison_tables=comparison_tables,
+        headline=game_headline,
+        lines=game_lines,
+        tables=lambda summary: (
+            *win_tables(summary),
+            *seat_tables(summary, measures),
+            *measure_tables(measures, summary),
+        ),
+        figures=lambda summary: measure_figures(every, summary),
+        ending=who_was_what,
+        columns=GAME_COLUMNS,
+        rewards=game_rewards,
+        moments=moments,
+        truth=game_truth,
+        scene=game_scene,
+        exports=GAME_EXPORTS,
+        conversation_columns=GAME_CONVERSATION_COLUMNS,
+        agent_columns=GAME_AGENT_COLUMNS,
+    )
+
+
+RESULTS: Final = game_results()
