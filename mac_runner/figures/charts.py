@@ -1,6 +1,8 @@
-"""The shapes of figures as Vega-Lite: forests, lines over time, survival curves and stacked bars.
+"""How figures look, and their shapes as Vega-Lite: forests, lines, survival curves, bars, histograms and heat maps.
 
-Each returns a spec with its data inside. What it shows is in the rows of the figure too.
+Each shape is made of the rows of a figure and returns a spec with its data inside. Text and lines have the colour of
+the page (`currentColor`), so one figure suits a light page, a dark page and paper. The colours are those of Okabe and
+Ito, which colour-blind readers can distinguish; a shape or a dash says the same.
 """
 
 from __future__ import annotations
@@ -11,16 +13,69 @@ from typing import Any, Final, Literal, TypeAlias
 
 import altair
 
-from mac_runner.figures.estimates import Estimate
 from mac_runner.figures.model import Value, number_text
-from mac_runner.figures.theme import FOREST_WIDTH, INK, ROW, WIDTH, colours_of, config, dashes_of, shapes_of
 from mac_runner.printable import counted
 from mac_runner.types import JsonObject
 
+Rows: TypeAlias = Sequence[Mapping[str, Value]]
 Unit: TypeAlias = Literal["rate", "number", "score", "difference"]
 """Rates are shown in percent, differences of rates in percentage points, scores with their sign."""
+Across: TypeAlias = Literal["whole", "number", "logarithm"]
+"""An axis of whole numbers, each with its tick, or of any."""
 Chart: TypeAlias = Any
 """A chart of altair, whose classes are made of the schema."""
+
+INK: Final = "currentColor"
+FONT: Final = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
+WIDTH: Final = 520
+"""Of the plot in pixels; with labels a figure fits the text of an A4 page."""
+FOREST_WIDTH: Final = 370
+"""Of the plot of a forest, which has labels and numbers on both sides."""
+ROW: Final = 22
+"""The height of a row of a forest plot, in pixels."""
+COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c")
+SHAPES: Final = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
+"""One fewer than the colours, and so are the dashes: names that share a colour differ in these."""
+DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 2))
+NAMED_COLOURS: Final[Mapping[str, str]] = {
+    "town": "#009e73",
+    "mafia": "#d55e00",
+    "neutral": "#0072b2",
+    "honest": "#0072b2",
+    "lie": "#d55e00",
+    "unclear": "#8c8c8c",
+}
+"""What has the same colour in every figure."""
+_TEXT: Final[JsonObject] = {"labelColor": INK, "titleColor": INK, "labelFontSize": 12, "titleFontSize": 12}
+_CONFIG: Final[JsonObject] = {
+    "background": None,
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {
+        **_TEXT,
+        "titleFontWeight": "normal",
+        "domainColor": INK,
+        "tickColor": INK,
+        "domainOpacity": 0.4,
+        "tickOpacity": 0.4,
+        "gridColor": INK,
+        "gridOpacity": 0.12,
+        "labelLimit": 300,
+        "titlePadding": 10,
+    },
+    "legend": {
+        **_TEXT,
+        "titleFontWeight": "normal",
+        "orient": "top",
+        "symbolStrokeWidth": 2,
+        "symbolOpacity": 1,
+        "columnPadding": 36,
+        "labelLimit": 300,
+    },
+    "header": {**_TEXT, "labelFontWeight": "bold", "titleFontWeight": "normal"},
+    "text": {"color": INK, "fontSize": 12},
+    "rule": {"color": INK},
+}
 
 _TICKS_MAX: Final = 30
 """With more whole numbers on an axis not all of them are written."""
@@ -33,6 +88,9 @@ _SYMBOL: Final = 60
 """The width of a symbol of a legend, with the room beside it."""
 _COLUMN: Final = 60
 """The greatest width of a column, in pixels."""
+_CELL: Final = 26
+_WORDS: Final = 76
+"""The width of a cell of a heat map that holds a count and a share."""
 _LABELS: Final[Mapping[str, str]] = {
     "rate": "format(datum.value, '.0%')",
     "number": "format(datum.value, abs(datum.value) >= 1e6 ? '.3~s' : ',.6~g')",
@@ -42,82 +100,256 @@ _LABELS: Final[Mapping[str, str]] = {
 """How the values of an axis are written."""
 
 
-def finished(chart: Chart) -> JsonObject:
-    """A chart with the configuration of all figures, as Vega-Lite."""
-    spec: JsonObject = chart.to_dict()
-    spec["config"] = config()
-    return spec
+def colours_of(names: Sequence[str]) -> list[str]:
+    """A colour for each name; names beyond the palette repeat it, and differ by shape and label."""
+    free = [colour for colour in COLOURS if colour not in {NAMED_COLOURS.get(name) for name in names}] or [*COLOURS]
+    found, place = list[str](), 0
+    for name in names:
+        if name in NAMED_COLOURS:
+            found.append(NAMED_COLOURS[name])
+        else:
+            found.append(free[place % len(free)])
+            place += 1
+    return found
 
 
-def data_of(rows: Sequence[Mapping[str, Value]]) -> Chart:
-    """Rows as the data of a chart."""
-    return altair.InlineData(values=[dict(row) for row in rows])
+def shapes_of(names: Sequence[str]) -> list[str]:
+    """A shape for each name."""
+    return [SHAPES[place % len(SHAPES)] for place in range(len(names))]
 
 
-def series_of(estimates: Sequence[Estimate]) -> list[str]:
-    """The names of the series, in order of appearance."""
-    return [*dict.fromkeys(one.series for one in estimates)]
-
-
-def legend_of(names: Sequence[str], title: str | None = None, **more: Any) -> Chart:
-    """A legend of these names, in as many rows as it takes to be no wider than a plot."""
-    fit = max(1, WIDTH // (_SYMBOL + _LETTER * max(map(len, names), default=0)))
-    return altair.Legend(title=title, columns=fit if len(names) > fit else altair.Undefined, **more)
-
-
-def line_legend(names: Sequence[str]) -> Chart | None:
-    """The legend of lines with dashes; None for one line."""
-    return legend_of(names, symbolType="stroke", symbolSize=400) if len(names) > 1 else None
-
-
-def colour(names: Sequence[str], title: str | None = None, field: str = "series") -> Chart:
-    """A colour for each series; the legend is left out for one that has no title."""
-    legend = legend_of(names, title) if len(names) > 1 or title else None
-    scale = altair.Scale(domain=[*names], range=colours_of(names))
-    return altair.Color(f"{field}:N", scale=scale, legend=legend, sort=None)
-
-
-def shape(names: Sequence[str], title: str | None = None, field: str = "series") -> Chart:
-    """A shape for each series."""
-    legend = legend_of(names, title) if len(names) > 1 else None
-    scale = altair.Scale(domain=[*names], range=shapes_of(names))
-    return altair.Shape(f"{field}:N", scale=scale, legend=legend, sort=None)
-
-
-def dash(names: Sequence[str], legend: Chart | None = None, field: str = "series") -> Chart:
-    """A dash for each series; in the legend only where that is given."""
-    scale = altair.Scale(domain=[*names], range=dashes_of(names))
-    return altair.StrokeDash(f"{field}:N", scale=scale, legend=legend, sort=None)
+def dashes_of(names: Sequence[str]) -> list[list[int]]:
+    """A dash for each name."""
+    return [[*DASHES[place % len(DASHES)]] for place in range(len(names))]
 
 
 def forest(
-    estimates: Sequence[Estimate], *, title: str, unit: Unit = "rate", units: str, reference: float | None = None
+    rows: Rows,
+    *,
+    title: str,
+    units: str,
+    unit: Unit = "rate",
+    label: str = "label",
+    value: str = "value",
+    group: str = "series",
+    clusters: str = "units",
+    reference: float | None = None,
 ) -> JsonObject:
-    """Estimates with their intervals, a row for each label; the numbers stand beside them.
+    """A point with its interval for each row, a line for each label; the numbers stand beside them.
 
-    Series of one label are drawn below each other. `reference` is a dashed line, such as no difference.
+    Groups of one label are drawn below each other. Intervals go by `units`, of which a row has as many as `clusters`
+    says. `reference` is a dashed line, such as no difference.
     """
-    names, labels = series_of(estimates), [*dict.fromkeys(one.label for one in estimates)]
-    rows = [_forest_row(one, unit, units) for one in estimates]
-    lines = max(len(labels), len({(one.label, one.series) for one in estimates}))
+    points = [
+        {
+            **_point(row, value, group),
+            "label": str(row.get(label, "")),
+            "words": _words(row, value, clusters, unit, units),
+        }
+        for row in rows
+    ]
+    names, labels = _each(points, "series"), _each(points, "label")
+    lines = max(len(labels), len({(point["label"], point["series"]) for point in points}))
     y = altair.Y("label:N", sort=labels, title=None, axis=altair.Axis(ticks=False, domain=False, labelPadding=12))
     is_nested = lines > len(labels)
     offset: dict[str, Any] = {"yOffset": altair.YOffset("series:N", sort=names)} if is_nested else {}
-    ends = [0.0 if reference is None else reference, *(float(row[key] or 0) for row in rows for key in _ENDS)]
-    axis, scale = axis_of(unit, ends)
+    axis, scale = axis_of(unit, [0.0 if reference is None else reference, *_ends(points)])
     x = altair.X("value:Q", title=title, scale=scale, axis=axis)
     base = altair.Chart().encode(y=y, **offset)
-    intervals = base.mark_rule(strokeWidth=2).encode(x=altair.X("lo:Q", title=title), x2="hi:Q", color=colour(names))
-    points = base.mark_point(size=70, filled=True, opacity=1).encode(x=x, color=colour(names), shape=shape(names))
+    intervals = base.mark_rule(strokeWidth=2).encode(x=altair.X("lo:Q", title=title), x2="hi:Q", color=_colour(names))
+    marks = base.mark_point(size=70, filled=True, opacity=1).encode(x=x, color=_colour(names), shape=_shape(names))
     words = base.mark_text(align="left", baseline="middle", dx=12).encode(
         x=altair.value(FOREST_WIDTH), text="words:N", color=altair.value(INK)
     )
-    layers = [intervals, points, words]
+    layers = [intervals, marks, words]
     if reference is not None:
         line = altair.Chart(altair.InlineData(values=[{"at": reference}]))
         layers.insert(0, line.mark_rule(strokeDash=[4, 4], opacity=0.6).encode(x=altair.X("at:Q", title=title)))
     height = altair.Step(17 * len(names) + 8, **{"for": "position"}) if is_nested else ROW * max(2, lines)
-    return finished(altair.layer(*layers, data=data_of(rows)).properties(width=FOREST_WIDTH, height=height))
+    return _layered(layers, points, width=FOREST_WIDTH, height=height)
+
+
+def over_time(
+    rows: Rows,
+    *,
+    title: str,
+    x_title: str,
+    x: str = "x",
+    value: str = "value",
+    unit: Unit = "rate",
+    group: str = "series",
+    across: Across = "whole",
+    is_stepped: bool = False,
+    last: str = "",
+    reference: Rows = (),
+) -> JsonObject:
+    """A line for each group, with intervals as bars at its points; one in steps has a band, and its dash.
+
+    `last` is what the axis says in place of its last number. `reference` has rows to compare with, such as chance,
+    drawn as a dashed line.
+    """
+    points = [{**row, **_point(row, value, group), "x": _number(row[x]) or 0.0} for row in rows]
+    names = _each(points, "series")
+    at = sorted({point["x"] for point in points} | {_number(row[x]) or 0.0 for row in reference})
+    if not is_stepped:
+        # Points of several groups stand side by side.
+        beside = {name: 0.06 * (place - (len(names) - 1) / 2) for place, name in enumerate(names)}
+        points = [{**point, "x": point["x"] + beside[str(point["series"])]} for point in points]
+    axis, scale = axis_of(unit, [0.0, *_ends(points)])
+    horizontal = _across(across, at, x_title, last, room=0.0 if is_stepped else 0.25)
+    y = altair.Y("value:Q", title=title, scale=scale, axis=axis)
+    low = altair.Y("lo:Q", title=title)
+    if is_stepped:
+        legend = _legend(names, symbolType="stroke", symbolSize=400) if len(names) > 1 else None
+        shown = altair.Scale(domain=names, range=colours_of(names))
+        dashes = altair.Scale(domain=names, range=dashes_of(names))
+        base = altair.Chart().encode(
+            x=horizontal, color=altair.Color("series:N", scale=shown, legend=legend, sort=None)
+        )
+        band = base.mark_area(opacity=0.15, interpolate="step-after").encode(y=low, y2="hi:Q")
+        line = base.mark_line(interpolate="step-after", strokeWidth=2).encode(
+            y=y, strokeDash=altair.StrokeDash("series:N", scale=dashes, legend=legend, sort=None)
+        )
+        layers = [band, line] if any(point["lo"] is not None for point in points) else [line]
+    else:
+        base = altair.Chart().encode(x=horizontal, color=_colour(names))
+        layers = [
+            base.mark_rule(strokeWidth=1.5).encode(y=low, y2="hi:Q"),
+            base.mark_line(strokeWidth=2).encode(y=y),
+            base.mark_point(size=60, filled=True, opacity=1).encode(y=y, shape=_shape(names)),
+        ]
+    if reference:
+        drawn = [{**_point(row, value, group), "x": _number(row[x]) or 0.0} for row in reference]
+        dotted = altair.Chart(_data(drawn)).mark_line(strokeDash=[2, 3], strokeWidth=1.5, color=INK)
+        named = altair.Chart(_data(drawn[-1:])).mark_text(align="left", dx=6)
+        layers += [dotted.encode(x=horizontal, y=y), named.encode(x=horizontal, y=y, text="series:N")]
+    return _layered(layers, points, width=WIDTH, height=220)
+
+
+def panels(rows: Rows, *, x_title: str, title: str, per_row: int = 4) -> JsonObject:
+    """A small curve in steps with its band for each label, coloured by series."""
+    points = [{**_point(row), "x": row["x"], "label": row["label"]} for row in rows]
+    names, labels = _each(points, "series"), _each(points, "label")
+    x = altair.X("x:Q", title=x_title, axis=altair.Axis(tickMinStep=1, format="d", tickCount=5))
+    y = altair.Y("value:Q", title=title, scale=altair.Scale(domain=[0, 1]), axis=altair.Axis(format=".0%", tickCount=3))
+    base = altair.Chart().encode(x=x, color=_colour(names))
+    band = base.mark_area(opacity=0.2, interpolate="step-after").encode(y=altair.Y("lo:Q", title=title), y2="hi:Q")
+    line = base.mark_line(interpolate="step-after", strokeWidth=2).encode(y=y)
+    layered = altair.layer(band, line, data=_data(points)).properties(width=WIDTH // per_row - 12, height=90)
+    facet = altair.Facet("label:N", sort=labels, title=None)
+    return _finished(layered.facet(facet=facet, columns=min(per_row, len(labels))))
+
+
+def shares(rows: Rows, *, parts: Sequence[str], title: str, labels: Sequence[str]) -> JsonObject:
+    """Bars of one length, divided into parts; a row has `label`, `part`, `share` and the text `words` beside the bar.
+
+    The share is written in each part that has room for it, so colour is not needed to read it.
+    """
+    y = altair.Y("label:N", sort=[*labels], title=None, axis=altair.Axis(ticks=False, domain=False, labelPadding=8))
+    base = altair.Chart().encode(y=y, order=altair.Order("order:Q"))
+    axis, scale = axis_of("rate", ())
+    x = altair.X("share:Q", stack="zero", title=title, axis=axis, scale=scale)
+    bars = base.mark_bar(height={"band": 0.7}).encode(x=x, color=_colour(parts, field="part"))
+    middle = altair.X("share:Q", stack="zero", bandPosition=0.5, title=title)
+    inside = (
+        base.mark_text(color="white", fontSize=11)
+        .encode(x=middle, text=altair.Text("share:Q", format=".0%"), detail="part:N")
+        .transform_filter(altair.datum.share >= 0.07)
+    )
+    beside = base.mark_text(align="left", dx=8).encode(x=altair.value(WIDTH), text="words:N", color=altair.value(INK))
+    beside = beside.transform_filter(altair.datum.order == 0)
+    return _layered([bars, inside, beside], _ordered(rows, parts), width=WIDTH, height=max(2, len(labels)) * 28)
+
+
+def columns(rows: Rows, *, x_title: str, title: str, parts: Sequence[str], legend: str | None = None) -> JsonObject:
+    """Counts by a whole number, stacked; a row has `x`, `part` and `count`."""
+    bars = altair.Chart().mark_bar(width={"band": 0.85}, stroke="white", strokeWidth=0.5)
+    drawn = bars.encode(
+        x=altair.X("x:O", title=x_title, axis=altair.Axis(labelAngle=0)),
+        y=altair.Y("count:Q", title=title, axis=_counts_axis(rows, "count")),
+        color=_colour(parts, legend, field="part"),
+        order=altair.Order("order:Q"),
+    )
+    width = min(WIDTH, _COLUMN * len({row["x"] for row in rows}))
+    return _layered([drawn], _ordered(rows, parts), width=width, height=220)
+
+
+def bars(rows: Rows, *, label: str, value: str, title: str, group: str = "") -> JsonObject:
+    """Horizontal bars in the order of the rows, stacked by `group`; a number stands at the end of each."""
+    totals = dict[str, float]()
+    for row in rows:
+        totals[str(row[label])] = totals.get(str(row[label]), 0.0) + (_number(row[value]) or 0.0)
+    y = altair.Y(f"{label}:N", sort=[*totals], title=None, axis=altair.Axis(ticks=False, domain=False))
+    axis, scale = axis_of("number", [0.0, *totals.values()])
+    x = altair.X(f"{value}:Q", title=title, stack="zero", axis=axis, scale=scale)
+    shown = _colour(_each(rows, group), field=group) if group else altair.value(COLOURS[0])
+    drawn = altair.Chart().mark_bar(stroke="white", strokeWidth=0.6).encode(x=x, y=y, color=shown)
+    ends = altair.Chart().mark_text(align="left", dx=6)
+    summed = ends.encode(y=y, x=f"sum({value}):Q", text=altair.Text(f"sum({value}):Q", format=",.4~g"))
+    return _layered([drawn, summed], rows, width=WIDTH, height=ROW * max(2, len(totals)))
+
+
+def histogram(rows: Rows, *, lo: str, hi: str, count: str, title: str, counted: str) -> JsonObject:
+    """Counts of classes whose ends are in the rows."""
+    axis, scale = axis_of("number", [_number(row[key]) or 0.0 for row in rows for key in (lo, hi)])
+    drawn = altair.Chart().mark_bar(color=COLOURS[0], stroke="white", strokeWidth=0.5)
+    drawn = drawn.encode(
+        x=altair.X(f"{lo}:Q", title=title, scale=scale, axis=axis),
+        x2=f"{hi}:Q",
+        y=altair.Y(f"{count}:Q", title=counted, axis=_counts_axis(rows, count)),
+        y2=altair.Y2Datum(0),
+    )
+    return _layered([drawn], rows, width=WIDTH, height=170)
+
+
+def heat(
+    rows: Rows,
+    *,
+    across: str,
+    down: str,
+    value: str,
+    text: str,
+    titles: tuple[str, str],
+    is_score: bool = False,
+    is_sorted: bool = False,
+) -> JsonObject:
+    """A cell for each row, coloured by a share, or a score from −1 to 1; its number is written in it.
+
+    A comma ends a line in the names of columns.
+    """
+    columns, names = _each(rows, across), _each(rows, down)
+    if is_sorted:
+        columns, names = sorted(columns), sorted(names)
+    widest = max((len(part) for column in columns for part in column.split(", ")), default=1)
+    over = altair.Axis(
+        orient="top",
+        labelAngle=0,
+        ticks=False,
+        domain=False,
+        labelExpr="split(datum.label, ', ')",
+        labelLineHeight=14,
+        labelPadding=4 + 14 * (max(column.count(", ") for column in columns)),
+    )
+    beside = altair.Axis(ticks=False, domain=False, labelPadding=6, titlePadding=18)
+    base = altair.Chart().encode(
+        x=altair.X(f"{across}:N", sort=columns, title=titles[0] or None, axis=over),
+        y=altair.Y(f"{down}:N", sort=names, title=titles[1] or None, axis=beside),
+    )
+    scale = altair.Scale(scheme="blueorange" if is_score else "blues", domain=[-1, 1] if is_score else [0, 1])
+    colours = altair.Color(f"{value}:Q", scale=scale, legend=None)
+    dark = 0.72 if is_score else 0.55
+    squares = base.mark_rect(stroke="white").encode(color=colours)
+    # A cell without a number has the ground of the page.
+    ink = {
+        "condition": [
+            {"test": f"datum['{value}'] === null", "value": INK},
+            {"test": f"abs(datum['{value}']) > {dark}", "value": "white"},
+        ],
+        "value": "black",
+    }
+    words = base.mark_text().encode(text=f"{text}:N", color=altair.ColorValue.from_dict(ink))
+    width = max(_WORDS, 8 * widest + 10)
+    return _layered([squares, words], rows, width=width * len(columns), height=_CELL * len(names))
 
 
 def axis_of(unit: Unit, values: Iterable[float]) -> tuple[Chart, Chart]:
@@ -139,20 +371,96 @@ def ticks_of(values: Iterable[float], count: int = _TICKS) -> list[float]:
     return [float(f"{place * step:.12g}") for place in range(first, last + 1)]
 
 
-def _forest_row(one: Estimate, unit: Unit, units: str) -> dict[str, Value]:
-    return {**_shown(one), "words": _in_words(one, unit, units)}
+def _across(across: Across, at: Sequence[float], title: str, last: str, room: float) -> Chart:
+    """The horizontal axis of lines with points at these places, and `room` on both sides."""
+    if across != "whole":
+        axis = altair.Axis(format=",.6~g", tickCount=_TICKS, labelFlush=False)
+        scale = altair.Scale(type="log") if across == "logarithm" else altair.Scale(nice=False)
+        return altair.X("x:Q", title=title, axis=axis, scale=scale)
+    whole = [*range(int(at[0]), int(at[-1]) + 1)]
+    written = (
+        f"datum.value == {whole[-1]} ? '{last}' : format(datum.value, 'd')" if last else "format(datum.value, 'd')"
+    )
+    axis = altair.Axis(values=whole[:: 1 + len(whole) // _TICKS_MAX], labelExpr=written, labelFlush=False)
+    scale = altair.Scale(domain=[at[0] - room, at[-1] + room], nice=False)
+    return altair.X("x:Q", title=title, axis=axis, scale=scale)
 
 
-def _in_words(one: Estimate, unit: Unit, units: str) -> str:
-    if one.value is None:
+def _counts_axis(rows: Rows, key: str) -> Chart:
+    """An axis of counts, which has whole numbers alone."""
+    highest = max((_number(row[key]) or 0.0 for row in rows), default=0.0)
+    few = {"values": [*range(int(highest) + 1)]} if highest <= _TICKS else {"tickMinStep": 1, "tickCount": _TICKS}
+    return altair.Axis(labelExpr=_LABELS["number"], **few)
+
+
+def _legend(names: Sequence[str], title: str | None = None, **more: Any) -> Chart:
+    """A legend of these names, in as many rows as it takes to be no wider than a plot."""
+    fit = max(1, WIDTH // (_SYMBOL + _LETTER * max(map(len, names), default=0)))
+    return altair.Legend(title=title, columns=fit if len(names) > fit else altair.Undefined, **more)
+
+
+def _colour(names: Sequence[str], title: str | None = None, field: str = "series") -> Chart:
+    """A colour for each name; the legend is left out for one that has no title."""
+    legend = _legend(names, title) if len(names) > 1 or title else None
+    scale = altair.Scale(domain=[*names], range=colours_of(names))
+    return altair.Color(f"{field}:N", scale=scale, legend=legend, sort=None)
+
+
+def _shape(names: Sequence[str]) -> Chart:
+    """A shape for each series."""
+    scale = altair.Scale(domain=[*names], range=shapes_of(names))
+    return altair.Shape("series:N", scale=scale, legend=_legend(names) if len(names) > 1 else None, sort=None)
+
+
+def _layered(layers: Sequence[Chart], rows: Rows, **size: Any) -> JsonObject:
+    """Layers over the same rows."""
+    return _finished(altair.layer(*layers, data=_data(rows)).properties(**size))
+
+
+def _finished(chart: Chart) -> JsonObject:
+    """A chart with the configuration of all figures, as Vega-Lite."""
+    spec: JsonObject = chart.to_dict()
+    return {**spec, "config": {**_CONFIG}}
+
+
+def _data(rows: Rows) -> Chart:
+    return altair.InlineData(values=[dict(row) for row in rows])
+
+
+def _ordered(rows: Rows, parts: Sequence[str]) -> Rows:
+    """Rows with the place of their part."""
+    return [{**row, "order": parts.index(str(row["part"]))} for row in rows]
+
+
+def _each(rows: Rows, key: str) -> list[str]:
+    """The words of a column, each once."""
+    return [*dict.fromkeys(str(row[key]) for row in rows)]
+
+
+def _point(row: Mapping[str, Value], value: str = "value", group: str = "series") -> dict[str, Any]:
+    """What is drawn of a row: its group, its value, and both ends of its interval where it has one."""
+    lo, hi = _number(row.get("lo")), _number(row.get("hi"))
+    ends = (None, None) if lo is None or hi is None else (lo, hi)
+    return {"series": str(row.get(group, "")), "value": _number(row.get(value)), "lo": ends[0], "hi": ends[1]}
+
+
+def _ends(points: Rows) -> list[float]:
+    return [float(point[key] or 0) for point in points for key in _ENDS]
+
+
+def _words(row: Mapping[str, Value], value: str, clusters: str, unit: Unit, units: str) -> str:
+    """The numbers of a row, as they stand beside it."""
+    point, n = _point(row, value), int(_number(row.get("n")) or 0)
+    if point["value"] is None:
         return "no case"
-    ends = "" if one.interval is None else f" ({_number(one.interval.lo, unit)} to {_number(one.interval.hi, unit)})"
-    cases = f"{one.n:,} in {counted(one.units, units)}" if one.n != one.units else counted(one.units, units)
+    of = int(_number(row.get(clusters)) or n)
+    ends = "" if point["lo"] is None else f" ({_text(point['lo'], unit)} to {_text(point['hi'], unit)})"
+    cases = f"{n:,} in {counted(of, units)}" if n != of else counted(of, units)
     points = " points" if unit == "difference" else ""
-    return f"{_number(one.value, unit)}{points}{ends}, {cases}"
+    return f"{_text(point['value'], unit)}{points}{ends}, {cases}"
 
 
-def _number(value: float, unit: Unit) -> str:
+def _text(value: float, unit: Unit) -> str:
     match unit:
         case "rate":
             return f"{value:.0%}"
@@ -169,138 +477,5 @@ def _signed(value: float, digits: int) -> str:
     return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else "0"
 
 
-def over_time(
-    estimates: Sequence[Estimate],
-    *,
-    x_title: str,
-    title: str,
-    unit: Unit = "rate",
-    is_survival: bool = False,
-    reference: Sequence[Estimate] = (),
-) -> JsonObject:
-    """Estimates over time, one line with a band for each series; a survival curve goes down in steps.
-
-    `reference` are estimates to compare with, such as chance, drawn as a dashed line without a band.
-    """
-    names, rows = series_of(estimates), [_time_row(one) for one in estimates]
-    times = sorted({int(one.x) for one in (*estimates, *reference)})
-    whole = {"values": [*range(times[0], times[-1] + 1)]} if times[-1] - times[0] < _TICKS_MAX else {"tickMinStep": 1}
-    padding = 0 if is_survival else 12
-    x = altair.X(
-        "x:Q",
-        title=x_title,
-        axis=altair.Axis(format="d", **whole),
-        scale=altair.Scale(nice=False, zero=False, padding=padding),
-    )
-    axis, scale = axis_of(unit, [0.0, *(float(row[key] or 0) for row in rows for key in _ENDS)])
-    y = altair.Y("value:Q", title=title, scale=scale, axis=axis)
-    layers = _steps(names, x, y, title) if is_survival else _points(names, x, y, title)
-    if reference:
-        data = data_of([_time_row(one) for one in reference])
-        dotted = altair.Chart(data).mark_line(strokeDash=[2, 3], strokeWidth=1.5, color=INK).encode(x=x, y=y)
-        last = data_of([_time_row(reference[-1])])
-        named = altair.Chart(last).mark_text(align="left", dx=6).encode(x=x, y=y, text="series:N")
-        layers += [dotted, named]
-    return finished(altair.layer(*layers, data=data_of(rows)).properties(width=WIDTH, height=240))
-
-
-def _steps(names: Sequence[str], x: Chart, y: Chart, title: str) -> list[Chart]:
-    """A line in steps with its band for each series; the dashes are in the legend too."""
-    legend = line_legend(names)
-    shown = altair.Color(
-        "series:N", scale=altair.Scale(domain=[*names], range=colours_of(names)), legend=legend, sort=None
-    )
-    base = altair.Chart().encode(x=x, color=shown)
-    low = altair.Y("lo:Q", title=title)
-    band = base.mark_area(opacity=0.15, interpolate="step-after").encode(y=low, y2="hi:Q")
-    return [band, base.mark_line(interpolate="step-after", strokeWidth=2).encode(y=y, strokeDash=dash(names, legend))]
-
-
-def _points(names: Sequence[str], x: Chart, y: Chart, title: str) -> list[Chart]:
-    """Points with their intervals, joined by a line; each series has its shape."""
-    base = altair.Chart().encode(x=x, color=colour(names))
-    ends = base.mark_rule(strokeWidth=1.5).encode(y=altair.Y("lo:Q", title=title), y2="hi:Q")
-    points = base.mark_point(size=60, filled=True, opacity=1).encode(y=y, shape=shape(names))
-    return [ends, base.mark_line(strokeWidth=2).encode(y=y), points]
-
-
-def _time_row(one: Estimate) -> dict[str, Value]:
-    return {"x": one.x, **_shown(one)}
-
-
-def _shown(one: Estimate) -> dict[str, Value]:
-    lo, hi = (None, None) if one.interval is None else one.interval
-    return {"label": one.label, "series": one.series, "value": one.value, "lo": lo, "hi": hi}
-
-
-def shares(
-    rows: Sequence[Mapping[str, Value]], *, parts: Sequence[str], title: str, labels: Sequence[str]
-) -> JsonObject:
-    """Bars of one length, divided into parts; a row has `label`, `part`, `share` and the text `words` beside the bar.
-
-    The share is written in each part that has room for it, so colour is not needed to read it.
-    """
-    order = {part: place for place, part in enumerate(parts)}
-    kept = [{**row, "order": order[str(row["part"])]} for row in rows]
-    base = altair.Chart().encode(
-        y=altair.Y("label:N", sort=[*labels], title=None, axis=altair.Axis(ticks=False, domain=False, labelPadding=8)),
-        order=altair.Order("order:Q"),
-    )
-    x = altair.X("share:Q", stack="zero", title=title, axis=(ends := axis_of("rate", ()))[0], scale=ends[1])
-    bars = base.mark_bar(height={"band": 0.7}).encode(x=x, color=colour(parts, field="part"))
-    middle = altair.X("share:Q", stack="zero", bandPosition=0.5, title=title)
-    inside = (
-        base.mark_text(color="white", fontSize=11)
-        .encode(x=middle, text=altair.Text("share:Q", format=".0%"), detail="part:N")
-        .transform_filter(altair.datum.share >= 0.07)
-    )
-    beside = base.mark_text(align="left", dx=8).encode(x=altair.value(WIDTH), text="words:N", color=altair.value(INK))
-    beside = beside.transform_filter(altair.datum.order == 0)
-    chart = altair.layer(bars, inside, beside, data=data_of(kept))
-    return finished(chart.properties(width=WIDTH, height=max(2, len(labels)) * 28))
-
-
-def columns(
-    rows: Sequence[Mapping[str, Value]], *, x_title: str, title: str, parts: Sequence[str], legend: str | None = None
-) -> JsonObject:
-    """Counts by a whole number, stacked; a row has `x`, `part` and `count`."""
-    order = {part: place for place, part in enumerate(parts)}
-    kept = [{**row, "order": order[str(row["part"])]} for row in rows]
-    chart = (
-        altair.Chart(data_of(kept))
-        .mark_bar(width={"band": 0.85}, stroke="white", strokeWidth=0.5)
-        .encode(
-            x=altair.X("x:O", title=x_title, axis=altair.Axis(labelAngle=0)),
-            y=altair.Y("count:Q", title=title, axis=counts_axis(row["count"] for row in rows)),
-            color=colour(parts, legend, field="part"),
-            order=altair.Order("order:Q"),
-        )
-    )
-    width = min(WIDTH, _COLUMN * len({row["x"] for row in rows}))
-    return finished(chart.properties(width=width, height=220))
-
-
-def counts_axis(counts: Iterable[Value]) -> Chart:
-    """An axis of counts, which has whole numbers alone."""
-    highest = max((float(count or 0) for count in counts), default=0.0)
-    few = {"values": [*range(int(highest) + 1)]} if highest <= _TICKS else {"tickMinStep": 1, "tickCount": _TICKS}
-    return altair.Axis(labelExpr=_LABELS["number"], **few)
-
-
-def panels(
-    estimates: Sequence[Estimate], *, x_title: str, title: str, per_row: int = 4, is_survival: bool = True
-) -> JsonObject:
-    """A small curve with its band for each label, coloured by series."""
-    names, labels = series_of(estimates), [*dict.fromkeys(one.label for one in estimates)]
-    rows = [_time_row(one) for one in estimates]
-    x = altair.X("x:Q", title=x_title, axis=altair.Axis(tickMinStep=1, format="d", tickCount=5))
-    y = altair.Y("value:Q", title=title, scale=altair.Scale(domain=[0, 1]), axis=altair.Axis(format=".0%", tickCount=3))
-    interpolate: Literal["step-after", "linear"] = "step-after" if is_survival else "linear"
-    base = altair.Chart()
-    band = base.mark_area(opacity=0.2, interpolate=interpolate).encode(
-        x=x, y=altair.Y("lo:Q", title=title), y2="hi:Q", color=colour(names)
-    )
-    line = base.mark_line(interpolate=interpolate, strokeWidth=2).encode(x=x, y=y, color=colour(names))
-    facet = altair.Facet("label:N", sort=labels, title=None)
-    layered = altair.layer(band, line, data=data_of(rows)).properties(width=WIDTH // per_row - 12, height=90)
-    return finished(layered.facet(facet=facet, columns=min(per_row, len(labels))))
+def _number(value: Value) -> float | None:
+    return None if isinstance(value, str | None) else float(value)

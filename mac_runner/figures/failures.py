@@ -53,7 +53,7 @@ def failures_figure(
         unit=units,
         columns=estimate_columns("result", series="counting", value="rate", n="cases", units=units),
         rows=estimate_rows(estimates),
-        spec=forest(estimates, title="rate", units=units),
+        spec=forest(estimate_rows(estimates), title="rate", units=units),
         methods=(rate_method(units.removesuffix("s"), finished + failed),),
         notes=(*failure_notes(failed, finished, units), *interval_notes(estimates, units)),
     )

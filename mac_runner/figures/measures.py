@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from mac_runner.figures.charts import Unit
+from mac_runner.figures.charts import Unit, forest, heat, over_time
 from mac_runner.figures.data import RunData
 from mac_runner.figures.estimates import rate_method
 from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Section, Value, interval_columns
-from mac_runner.figures.plots import by_round, forest, heat
 from mac_runner.intervals import one_cluster
 from mac_runner.measures import Drawn, Kind, Measure, Row
 from mac_runner.registry import results_specs
@@ -135,7 +134,15 @@ def _spec(measure: Measure, drawn: Drawn, rows: Sequence[dict[str, Value]]) -> J
     title, (first, *rest) = drawn.axis or measure.value, drawn.by
     match drawn.chart:
         case "rounds":
-            return by_round(rows, title=title, unit=unit, group=first if rest else "", last=drawn.ends_with[2])
+            return over_time(
+                rows,
+                x=_ROUND,
+                x_title=_ROUND,
+                title=title,
+                unit=unit,
+                group=first if rest else "",
+                last=drawn.ends_with[2],
+            )
         case "forest":
             return forest(
                 rows,
@@ -144,6 +151,7 @@ def _spec(measure: Measure, drawn: Drawn, rows: Sequence[dict[str, Value]]) -> J
                 title=title,
                 units=f"{measure.cluster}s",
                 group=rest[0] if rest else "",
+                clusters="clusters",
                 reference=0.0 if measure.kind in ("score", "lift") else None,
             )
         case "heat":

@@ -58,6 +58,16 @@ def interval_columns(kind: ColumnKind, prefix: str = "") -> tuple[DataColumn, Da
     )
 
 
+def mean_columns(label: str, unit: str, *, kind: ColumnKind = "number") -> tuple[DataColumn, ...]:
+    """The columns of means with intervals."""
+    return (
+        DataColumn(name=label, title=label),
+        DataColumn(name="n", title="n", kind="count"),
+        DataColumn(name="mean", title="mean", kind=kind, unit=unit),
+        *interval_columns(kind),
+    )
+
+
 def run_column(has_runs: bool) -> tuple[DataColumn, ...]:
     """The column that names the run of a row; none in the report of one run."""
     return (DataColumn(name="run", title="run"),) if has_runs else ()

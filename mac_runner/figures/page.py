@@ -1,27 +1,38 @@
 """The report as one HTML page without JavaScript: pictures, the numbers behind them, and how they were made.
 
 The page fetches nothing and runs nothing: its policy allows the one stylesheet that is in it. All texts are escaped, so
-what a model or an author wrote is shown and never obeyed.
+what a model or an author wrote is shown and never obeyed. Pictures are Vega-Lite drawn without a browser, the same
+bytes for the same figure; texts reach them as text alone.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from mac_runner.figures.methods import methods_text
-from mac_runner.figures.model import MADE_BY, DataColumn, Figure, Section, Value, figure_json, methods_of, number_text
-from mac_runner.figures.svg import spec_of, svg_of
+from mac_runner.figures.model import (
+    MADE_BY,
+    DataColumn,
+    Figure,
+    Method,
+    Section,
+    Value,
+    figure_json,
+    methods_of,
+    number_text,
+)
 from mac_runner.flat import json_text
 from mac_runner.printable import counted, printable
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 
 REPORT_FORMAT: Final = 1
 ROWS_MAX: Final = 500
@@ -29,6 +40,13 @@ ROWS_MAX: Final = 500
 UNKNOWN: Final = "–"
 _COLUMNS_MAX: Final = 7
 _TURNED_ROWS_MAX: Final = 4
+
+_ID: Final = re.compile(r'(?<= id=")[^"]*(?=")')
+_USE: Final = re.compile(r'(?<=url\(#)[^)]*(?=\))|(?<=href="#)[^"]*(?=")')
+_ROOT: Final = re.compile(r"<svg\b[^>]*>")
+_SIZE: Final = re.compile(r' (width|height|viewBox)="([^"<>]*)"')
+_PADDING: Final[JsonObject] = {"left": 40, "right": 48, "top": 5, "bottom": 5}
+"""Room for texts that a browser sets in a wider font than they were measured in."""
 
 
 class Line(NamedTuple):
@@ -252,3 +270,91 @@ def _style() -> str:
     pages = _pages()
     assert pages.loader is not None, "it was given one"
     return pages.loader.get_source(pages, "report.css")[0]
+
+
+def svg_of(figure: Figure) -> str:
+    """The picture of a figure, to be put into a page; empty for a table. Its ids begin with that of the figure."""
+    if figure.spec is None:
+        return ""
+    import vl_convert
+
+    spec = spec_of(figure)
+    assert spec is not None, "the figure has one"
+    drawn: str = vl_convert.vegalite_to_svg({"padding": _PADDING, **spec}, allowed_base_urls=[], show_warnings=False)
+    return _embedded(drawn, figure.id, figure.title)
+
+
+def shown(value: JsonValue) -> JsonValue:
+    """A value whose texts are printable: no control character and no mark that turns the reading direction."""
+    match value:
+        case str():
+            return printable(value)
+        case dict():
+            return {printable(key): shown(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [shown(inner) for inner in value]
+        case _:
+            return value
+
+
+def _embedded(svg: str, prefix: str, title: str) -> str:
+    """The SVG with ids of its own: those that are drawn count on from figure to figure."""
+    found = dict.fromkeys(_ID.findall(svg))
+    names = {name: f"{prefix}-{number}" for number, name in enumerate(found)}
+    renamed = _ID.sub(lambda match: names[match[0]], svg)
+    renamed = _USE.sub(lambda match: names.get(match[0], match[0]), renamed)
+    root = _ROOT.search(renamed)
+    assert root is not None, "it is an SVG"
+    sizes = " ".join(f'{name}="{value}"' for name, value in _SIZE.findall(root[0]))
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {sizes} role="img" aria-label="{escape(printable(title))}">'
+    return f"{head}{renamed[root.end() :]}"
+
+
+def spec_of(figure: Figure) -> JsonObject | None:
+    """The Vega-Lite of a figure as a page prints it."""
+    found = None if figure.spec is None else shown(figure.spec)
+    return found if isinstance(found, dict) else None
+
+
+def methods_text(methods: Iterable[Method]) -> tuple[str, ...]:
+    """A paragraph for each thing that was done. What several figures did alike is said once, with the range of n."""
+    alike: dict[str, list[Method]] = {}
+    for method in methods:
+        alike.setdefault(method.statement, []).append(method)
+    return tuple(printable(_paragraph(statement, found)) for statement, found in alike.items())
+
+
+def _paragraph(statement: str, methods: Sequence[Method]) -> str:
+    sentence = statement if statement.endswith((".", "!", "?")) else f"{statement}."
+    details = "; ".join(_details(methods))
+    return f"{sentence} ({_capitalised(details)}.)" if details else sentence
+
+
+def _details(methods: Sequence[Method]) -> Iterator[str]:
+    if counts := [method.n for method in methods if method.n is not None]:
+        units = _each(_units(method.unit or "unit", max(counts)) for method in methods)
+        numbers = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
+        yield f"n = {numbers} {units}"
+    elif units := _each(method.unit for method in methods):
+        yield f"unit: {units}"
+    if intervals := _each(method.interval for method in methods):
+        yield f"interval: {intervals}"
+    if resamples := _each(f"{method.resamples:,}" for method in methods if method.resamples):
+        yield f"{resamples} resamples"
+    if seeds := _each(str(method.seed) for method in methods if method.seed is not None):
+        yield f"seed {seeds}"
+    if corrections := _each(method.correction for method in methods):
+        yield f"correction: {corrections}"
+
+
+def _units(unit: str, n: int) -> str:
+    return unit if n == 1 else f"{unit}s"
+
+
+def _each(words: Iterable[str]) -> str:
+    """Different words, each once."""
+    return " or ".join(dict.fromkeys(filter(None, words)))
+
+
+def _capitalised(text: str) -> str:
+    return text if text.startswith("n =") else f"{text[:1].upper()}{text[1:]}"

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from mac_runner.figures.charts import ticks_of
+from mac_runner.figures.charts import colours_of, dashes_of, forest, shapes_of, ticks_of
+from mac_runner.figures.comparison import comparison_sections
 from mac_runner.figures.data import RunData, Study
+from mac_runner.figures.engines import cost_figures, cost_of, definition_of, engine_figures
 from mac_runner.figures.estimates import interval_notes, of_rate
-from mac_runner.figures.every_run.comparison import comparison_sections
-from mac_runner.figures.every_run.conversations import classes, endings_figure, length_figures
-from mac_runner.figures.every_run.cost import cost_figures, cost_of, definition_of
-from mac_runner.figures.every_run.engines import engine_figures
-from mac_runner.figures.every_run.outcomes import failed_figure
-from mac_runner.figures.every_run.played import played
-from mac_runner.figures.methods import methods_text
+from mac_runner.figures.every_run import classes, endings_figure, length_figures, played
 from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value
-from mac_runner.figures.page import ROWS_MAX, Line, Recorded, Report, cell_text, report_html, report_json
-from mac_runner.figures.plots import forest
+from mac_runner.figures.outcomes import failed_figure
+from mac_runner.figures.page import (
+    ROWS_MAX,
+    Line,
+    Recorded,
+    Report,
+    cell_text,
+    methods_text,
+    report_html,
+    report_json,
+    svg_of,
+)
 from mac_runner.figures.statistics.survival import Case, log_rank, survival
-from mac_runner.figures.svg import svg_of
-from mac_runner.figures.theme import colours_of, dashes_of, shapes_of
 from mac_runner.figures.town_of_salem.kinds import claims_by_kind

@@ -19,16 +19,12 @@ from mac_runner.clock import iso
 from mac_runner.config import shareable, yaml_text
 from mac_runner.data.sources import Source
 from mac_runner.errors import ConfigError
+from mac_runner.figures.comparison import comparison_sections
 from mac_runner.figures.data import Study
-from mac_runner.figures.every_run import (
-    Played,
-    comparison_sections,
-    engine_section,
-    first_sections,
-    last_sections,
-    played,
-)
+from mac_runner.figures.engines import engine_section
+from mac_runner.figures.every_run import Played, endings_figure, last_sections, played
 from mac_runner.figures.model import Section
+from mac_runner.figures.outcomes import outcome_sections
 from mac_runner.figures.page import Line, Recorded, Report
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.printable import counted
@@ -297,7 +293,8 @@ def _lines(log: Path, disk: Disk) -> Iterator[bytes]:
 
 def _sections(subject: _Subject) -> Iterator[Section]:
     runs, study = subject.runs, subject.study
-    yield from first_sections(runs)
+    yield Section(id="conversations-ended", title="Endings", figures=(endings_figure(runs),))
+    yield from outcome_sections(runs)
     if study is None:
         yield from run_sections(runs[0].data)
     else:

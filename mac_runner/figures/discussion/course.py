@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from mac_runner.environments.discussion.measures import MEASURES
+from mac_runner.figures.charts import heat
 from mac_runner.figures.measures import numbers_of, rate_columns, rate_methods
 from mac_runner.figures.model import DataColumn, Figure, Value
-from mac_runner.figures.plots import heat
 from mac_runner.measures import Row
 from mac_runner.results import integer, section
 from mac_runner.types import JsonObject

@@ -14,9 +14,9 @@ from mac_runner.environments.discussion.results.comparisons import (
     compare_discussions,
     families_in_words,
 )
+from mac_runner.figures.charts import forest
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.model import DataColumn, Figure, Method, Value, interval_columns
-from mac_runner.figures.plots import forest
 from mac_runner.printable import counted
 from mac_runner.results import Declared, Difference, PlayedCombination, section
 from mac_runner.types import JsonObject

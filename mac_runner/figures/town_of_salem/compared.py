@@ -167,9 +167,7 @@ def _difference_figure(name: str, title: str, caption: str, found: Sequence[_Nam
         unit="games",
         columns=_columns(group),
         rows=tuple(rows),
-        spec=forest(
-            estimates, title="difference in percentage points", unit="difference", units="games", reference=0.0
-        ),
+        spec=forest(rows, title="difference in percentage points", unit="difference", units="games", reference=0.0),
         methods=tuple(_methods(paired, len(kept))),
         notes=tuple(_notes([one for _, one in kept])),
     )

@@ -50,7 +50,7 @@ def rate_forest(
         unit="games",
         columns=estimate_columns(label, series=series, value=value, n=cases, units="games"),
         rows=estimate_rows(estimates),
-        spec=forest(estimates, title=value, units="games"),
+        spec=forest(estimate_rows(estimates), title=value, units="games"),
         methods=(rate_method("game", games),),
         notes=(*interval_notes(estimates, "games"), *notes),
     )

@@ -57,7 +57,7 @@ class Lives:
             unit="games",
             columns=estimate_columns("faction", x="day", value="alive", n="players seen", units="games"),
             rows=estimate_rows(curves),
-            spec=over_time(curves, x_title="day", title="players alive", is_survival=True),
+            spec=over_time(estimate_rows(curves), x_title="day", title="players alive", is_stepped=True),
             methods=(self._method("players alive"),),
             notes=(*interval_notes(curves, "games"), *self._tests(sides, self._by_side)),
         )
@@ -76,7 +76,7 @@ class Lives:
             unit="games",
             columns=estimate_columns("role", x="day", value="alive", n="players seen", units="games"),
             rows=estimate_rows(curves),
-            spec=panels(curves, x_title="day", title="alive"),
+            spec=panels(estimate_rows(curves), x_title="day", title="alive"),
             methods=(self._method("players alive"),),
             notes=interval_notes(curves, "games"),
         )
@@ -96,7 +96,7 @@ class Lives:
             unit="games",
             columns=estimate_columns("faction", x="day", value="have lied", n="players seen", units="games"),
             rows=estimate_rows(curves),
-            spec=over_time(curves, x_title="day", title="players who have lied", is_survival=True),
+            spec=over_time(estimate_rows(curves), x_title="day", title="players who have lied", is_stepped=True),
             methods=(self._method("first lies"),),
             notes=interval_notes(curves, "games"),
         )

@@ -131,7 +131,7 @@ class Skills:
                 DataColumn(name="chance", title="by lot", kind="rate"),
             ),
             rows=tuple(rows),
-            spec=over_time(estimates, x_title="day", title="votes for an opponent", reference=chance),
+            spec=over_time(rows, x_title="day", title="votes for an opponent", reference=estimate_rows(chance)),
             methods=(rate_method("game", self._games),),
             notes=interval_notes(estimates, "games"),
         )

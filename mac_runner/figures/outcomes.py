@@ -8,13 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
+from mac_runner.figures.charts import forest
+from mac_runner.figures.comparison import clustered, values_of
 from mac_runner.figures.estimates import ends_of
-from mac_runner.figures.every_run.comparison import clustered, values_of
-from mac_runner.figures.every_run.conversations import mean_columns
-from mac_runner.figures.every_run.played import Played
+from mac_runner.figures.every_run import Played
 from mac_runner.figures.failures import Counted, failures_figure
-from mac_runner.figures.model import DataColumn, Figure, Method, Value, interval_columns, run_column
-from mac_runner.figures.plots import forest
+from mac_runner.figures.model import (
+    DataColumn,
+    Figure,
+    Method,
+    Section,
+    Value,
+    interval_columns,
+    mean_columns,
+    run_column,
+)
 from mac_runner.printable import printable
 from mac_runner.reports.outcomes import OUTCOMES
 from mac_runner.results import default_shares, integer, number, section, with_defaults
@@ -48,6 +56,12 @@ class _Named(NamedTuple):
     @property
     def unit(self) -> Literal["rate", "score"]:
         return "rate" if "rate" in self.record else "score"
+
+
+def outcome_sections(runs: Sequence[Played]) -> Iterator[Section]:
+    """What came out of conversations whose environment has no figures of its own, and the metrics of all."""
+    if figures := (*outcome_figures(runs), *metric_figures(runs), *filter(None, [failed_figure(runs)])):
+        yield Section(id="outcomes", title="Outcomes", figures=figures)
 
 
 def outcome_figures(runs: Sequence[Played]) -> Iterator[Figure]:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.compared import Comparison, compare, compare_apart, compare_means, how_paired, with_q
+from mac_runner.figures.charts import forest
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value, interval_columns
-from mac_runner.figures.plots import forest
 from mac_runner.intervals import ClusteredRate
 from mac_runner.registry import results_specs
 from mac_runner.reports.rows import parse_row

@@ -1,0 +1,234 @@
+"""What every run has, whatever its environment: how its conversations ended, how long they were, unusable replies."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from mac_runner.figures.charts import bars, forest, histogram
+from mac_runner.figures.data import RunData
+from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value, mean_columns, number_text, run_column
+from mac_runner.intervals import ExactMean, one_cluster
+from mac_runner.printable import counted
+from mac_runner.reports.rows import parse_row
+from mac_runner.reports.usability import noted_defaults
+from mac_runner.results import DEFAULTS_NOTE, integer, objects, section
+from mac_runner.types import JsonObject
+
+_BARS: Final = 24
+_LENGTHS: Final = (
+    ("turns", "How many replies does a conversation take?", "replies"),
+    ("prompt-tokens", "How many prompt tokens does a conversation take?", "tokens"),
+    ("completion-tokens", "How many tokens of replies does a conversation take?", "tokens"),
+)
+_MEAN: Final = Method(
+    statement="A mean over conversations has Student's 95 % interval. Conversations are independent of each other, but "
+    "for those of one deal and for forks of one conversation: they are one cluster.",
+    unit="conversation",
+    interval="Student's t, 95 %",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """A number of each conversation, and their mean."""
+
+    values: array[float] = field(default_factory=lambda: array("d"))
+    mean: ExactMean = field(default_factory=ExactMean)
+
+    def add(self, value: int) -> None:
+        """Count a conversation."""
+        self.values.append(value)
+        self.mean.add(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A run, or a combination of a grid, and what came of its conversations."""
+
+    data: RunData
+    summary: JsonObject
+    slug: str | None = ""
+    """The directory of a combination in its grid; empty for a run of its own, None for one of two runs."""
+    lengths: tuple[Lengths, ...] = field(default_factory=lambda: tuple(Lengths() for _ in _LENGTHS))
+    """Of each ended conversation its replies, its prompt tokens, and the tokens of its replies."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in a figure of several runs."""
+        return self.data.name
+
+    def count(self, key: str) -> int:
+        """How many conversations are `planned`, `finished` or `failed`."""
+        return integer(section(self.summary, "conversations").get(key)) or 0
+
+
+def played(data: RunData, summary: JsonObject, slug: str | None = "") -> Played:
+    """Read the index once."""
+    found = Played(data=data, summary=summary, slug=slug)
+    turns, prompt, completion = found.lengths
+    for row in map(parse_row, data.read_rows()):
+        with one_cluster(row.cluster):
+            turns.add(row.counts.turns)
+            if row.tokens.is_counted:
+                prompt.add(row.tokens.prompt)
+                completion.add(row.tokens.completion)
+    return found
+
+
+def last_sections(runs: Sequence[Played]) -> Iterator[Section]:
+    """How long conversations were, and which replies could not be used."""
+    if figures := (*length_figures(runs), *usability_figures(runs)):
+        yield Section(id="length", title="Length and usable replies", figures=figures)
+
+
+def endings_figure(runs: Sequence[Played]) -> Figure:
+    """How many conversations finished, failed by reason, and have not ended."""
+    planned = sum(run.count("planned") for run in runs)
+    return Figure(
+        id="endings",
+        title="How did the conversations end?",
+        caption=f"{counted(planned, 'planned conversations')}. A failed one has no outcome, so it is a row of "
+        "its own here and is left out of rates, unless a figure says that it counts as lost.",
+        n=planned,
+        unit="conversations",
+        columns=(
+            *run_column(len(runs) > 1),
+            DataColumn(name="ending", title="ending"),
+            DataColumn(name="count", title="conversations", kind="count"),
+            DataColumn(name="share", title="share", kind="rate"),
+            DataColumn(name="such_as", title="such as number", kind="conversations"),
+        ),
+        rows=tuple(row for run in runs for row in _endings(run)),
+    )
+
+
+def _endings(run: Played) -> Iterator[dict[str, Value]]:
+    planned = run.count("planned")
+    ended = [("finished", run.count("finished"), "")]
+    for reason in objects(run.summary.get("failures")):
+        ids = reason.get("task_ids")
+        numbers = [str(each).rpartition("-")[2].lstrip("0") or "0" for each in ids] if isinstance(ids, list) else []
+        ended.append((f"failed: {reason.get('reason')}", integer(reason.get("count")) or 0, ", ".join(numbers)))
+    if left := planned - run.count("finished") - run.count("failed"):
+        ended.append(("not ended yet", left, ""))
+    for ending, count, such in ended:
+        share = count / planned if planned else None
+        yield {"run": run.name, "ending": ending, "count": count, "share": share, "such_as": such, "slug": run.slug}
+
+
+def length_figures(runs: Sequence[Played]) -> Iterator[Figure]:
+    """How many replies and tokens conversations take: a histogram of one run, means of several."""
+    for place, (name, title, unit) in enumerate(_LENGTHS):
+        lengths = [(run.name, run.lengths[place]) for run in runs]
+        n = sum(len(each.values) for _, each in lengths)
+        if n < 2 or not any(any(each.values) for _, each in lengths):
+            continue
+        if len(runs) > 1:
+            yield _means(name, title, unit, n, lengths)
+            continue
+        values = sorted(lengths[0][1].values)
+        rows = tuple(classes(values))
+        chart = histogram(rows, lo="from", hi="to", count="count", title=unit, counted="conversations")
+        yield Figure(
+            id=name,
+            title=title,
+            caption=f"{n:,} ended conversations; mean {number_text(sum(values) / n)}, median "
+            f"{number_text(median(values))}, from {number_text(values[0])} to {number_text(values[-1])} {unit}.",
+            n=n,
+            unit="conversations",
+            columns=(
+                DataColumn(name="from", title="from", kind="number", unit=unit),
+                DataColumn(name="to", title="below", kind="number", unit=unit),
+                DataColumn(name="count", title="conversations", kind="count"),
+            ),
+            rows=rows,
+            spec=None if values[0] == values[-1] else chart,
+        )
+
+
+def _means(name: str, title: str, unit: str, n: int, lengths: Sequence[tuple[str, Lengths]]) -> Figure:
+    rows: list[dict[str, Value]] = []
+    for run, mean in ((run, each.mean) for run, each in lengths if each.mean.n):
+        # Counts are never below 0, and nor is the interval of their mean.
+        lo, hi = (None, None) if mean.interval is None else (max(0.0, mean.interval.lo), mean.interval.hi)
+        rows.append({"run": run, "n": mean.n, "mean": mean.mean, "lo": lo, "hi": hi})
+    return Figure(
+        id=name,
+        title=title,
+        caption=f"Mean over the ended conversations of each run, {n:,} in all, with 95 % interval.",
+        n=n,
+        unit="conversations",
+        columns=mean_columns("run", unit),
+        rows=tuple(rows),
+        spec=forest(
+            rows, label="run", value="mean", unit="number", title=f"{unit} per conversation", units="conversations"
+        ),
+        methods=(_MEAN,),
+    )
+
+
+def classes(values: Sequence[float], bars: int = _BARS) -> Iterator[dict[str, Value]]:
+    """Counts of classes of equal whole width over sorted whole numbers."""
+    least, most = values[0], values[-1]
+    width = max(1.0, float(-(-int(most - least + 1) // bars)))
+    counts = [0] * (int((most - least) / width) + 1)
+    for value in values:
+        counts[int((value - least) / width)] += 1
+    for place, count in enumerate(counts):
+        yield {"from": least + place * width, "to": least + (place + 1) * width, "count": count}
+
+
+def usability_figures(runs: Sequence[Played]) -> Iterator[Figure]:
+    """Which replies could not be used, and how many led to a correction or a default act."""
+    turns, corrections, defaults = (
+        sum(integer(run.summary.get(key)) or 0 for run in runs) for key in ("turns", "corrections", "defaults")
+    )
+    if not turns:
+        return
+    counts = Counter[tuple[str, str, str]]()
+    for run in runs:
+        unusable = section(run.summary, "unusable_by_model")
+        for model in unusable:
+            counts.update({(run.name, model, cause): integer(n) or 0 for cause, n in section(unusable, model).items()})
+    rows: list[dict[str, Value]] = [
+        {"run": name, "model": model, "cause": cause, "count": count, "per_1000": 1000 * count / turns}
+        for (name, model, cause), count in counts.most_common()
+    ]
+    # Bars stand in the order of what is stacked in them.
+    stacked = Counter[tuple[str, str]]()
+    for (name, model, cause), count in counts.most_common():
+        stacked[cause, name if len(runs) > 1 else model] += count
+    drawn: list[dict[str, Value]] = [
+        {"cause": cause, "group": group, "count": count} for (cause, group), count in stacked.most_common()
+    ]
+    title = "replies that could not be used"
+    yield Figure(
+        id="unusable",
+        title="Which replies could not be used, and why?",
+        caption=f"{turns:,} replies of ended conversations. {corrections:,} could not be used and were sent back to be "
+        f"corrected; {defaults:,} could not be used after that either, and the default act was taken.",
+        n=turns,
+        unit="replies",
+        columns=(
+            *run_column(len(runs) > 1),
+            DataColumn(name="model", title="model"),
+            DataColumn(name="cause", title="cause"),
+            DataColumn(name="count", title="replies", kind="count"),
+            DataColumn(name="per_1000", title="per 1,000 replies", kind="number"),
+        ),
+        rows=tuple(rows),
+        spec=bars(drawn, label="cause", value="count", title=title, group="group") if rows else None,
+        notes=(*_default_notes(runs),) if rows else ("Every reply could be used.",),
+    )
+
+
+def _default_notes(runs: Sequence[Played]) -> Iterator[str]:
+    for run in runs:
+        if noted := noted_defaults(run.summary):
+            yield f"{f'{run.name}: ' if len(runs) > 1 else ''}the default was often taken by {noted}."
+            yield DEFAULTS_NOTE
