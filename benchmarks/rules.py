@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from benchmarks.machine import row
 from mac_runner.environments.town_of_salem.model.state import GameState, Options
-from mac_runner.environments.town_of_salem.rules.acts import ACTS, Act, Form, offers
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, Act, offers
 from mac_runner.environments.town_of_salem.rules.lobbies import LOBBIES, NAMES, deal
 from mac_runner.environments.town_of_salem.rules.moves import EndRound, Move, apply, new_game
 
@@ -25,7 +25,7 @@ def random_act(state: GameState, seat: int, chance: Random) -> Act:
     """One legal act, all verbs alike."""
     offer = chance.choice([offer for offer in offers(state, seat) if not ACTS[offer.verb].is_side_act])
     targets = tuple(chance.choice(names) for names in (offer.targets, offer.seconds) if names)
-    text = "These are some words." if ACTS[offer.verb].form in (Form.TEXT, Form.NAME_AND_TEXT) else ""
+    text = "These are some words." if ACTS[offer.verb].takes_words else ""
     return Act(seat=seat, verb=offer.verb, targets=targets, text=text, choice=chance.choice(offer.choices or ("",)))
 
 

@@ -67,10 +67,11 @@ from mac_runner.environments.town_of_salem.roles import (
 from mac_runner.environments.town_of_salem.roles.town_investigative import bugged
 from mac_runner.environments.town_of_salem.rules.acts import (
     ACTS,
+    CHANNEL,
+    CHOICE,
     NOTES_CHARS_MAX,
     WILL_CHARS_MAX,
     Act,
-    Form,
     Offer,
     offers,
 )

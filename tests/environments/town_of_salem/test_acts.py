@@ -14,6 +14,7 @@ import pytest
 from mac_runner.environments.placeholders import BLANK
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
+    CHANNEL,
     DOUSED,
     POLICIES,
     ROLES,
@@ -26,7 +27,6 @@ from mac_runner.environments.town_of_salem.testing import (
     DayAbility,
     Event,
     EventKind,
-    Form,
     Game,
     GameState,
     IllegalActError,
@@ -57,8 +57,7 @@ from tests.environments.town_of_salem.table import (
 
 def acts_of(offer: Offer, seat: int) -> Iterator[Act]:
     """Every act an offer stands for."""
-    form = ACTS[offer.verb].form
-    text = "some words" if form in (Form.TEXT, Form.NAME_AND_TEXT) else ""
+    text = "some words" if ACTS[offer.verb].takes_words else ""
     for target in offer.targets or (None,):
         for choice in offer.choices or ("",):
             targets = () if target is None else (target,)
@@ -74,12 +73,12 @@ def illegal_acts(state: GameState, seat: int) -> Iterator[Act]:
     legal = set(legal_acts(state, seat))
     seats = range(-1, len(state.players) + 1)
     for verb, spec in ACTS.items():
-        text = "some words" if spec.form in (Form.TEXT, Form.NAME_AND_TEXT) else ""
+        text = "some words" if spec.takes_words else ""
         for target in ((), *((seat,) for seat in seats)):
             for choice in ("", "guilty", "mafia", "jail", "dead", "seance"):
                 act = Act(seat=seat, verb=verb, targets=target, text=text, choice=choice)
                 # Words without a channel go to the first one.
-                is_default_channel = not target and choice == "" and spec.form is Form.TEXT
+                is_default_channel = not target and choice == "" and CHANNEL in spec.slots
                 if act not in legal and not (is_default_channel and any(found.verb == verb for found in legal)):
                     yield act
 
@@ -118,11 +117,11 @@ def test_advertised_ability_parses_to_its_act(role: str, ability: NightAbility |
     state = with_role(role, verb, Phase.DISCUSSION if isinstance(ability, DayAbility) else Phase.NIGHT)
     offer = next(offer for offer in offers(state, 0) if offer.verb == verb)
     targets = (*offer.targets[:1], *offer.seconds[-1:])
-    names = [state.players[target].name for target in targets]
+    names = {slot.key: state.players[target].name for slot, target in zip(ACTS[verb].slots, targets, strict=False)}
 
     text = "your words" if ability.takes_text else ""
     expected = Chosen(act=Act(seat=0, verb=verb, targets=targets, text=text))
-    assert reading_of(state, filled(ACTS[verb].example(*names))) == expected
+    assert reading_of(state, filled(ACTS[verb].example("markup", **names))) == expected
 
 
 def test_advertised_act_parses_to_its_act_and_side_acts_may_stand_beside_any() -> None:
@@ -136,7 +135,7 @@ def test_advertised_act_parses_to_its_act_and_side_acts_may_stand_beside_any() -
         (state_in(Phase.JUDGEMENT, accused=5), Act(seat=0, verb="ballot", choice=Ballot.GUILTY)),
         (voting, Act(seat=0, verb="wait")),
     ):
-        written = filled(ACTS[act.verb].example("Beatrice")).replace("CHOICE", act.choice)
+        written = filled(ACTS[act.verb].example(target="Beatrice")).replace("CHOICE", act.choice)
         assert reading_of(state, written) == Chosen(act=act), act.verb
     table = Table(("jailor", *ELEVEN[:3]))
     for verb in (verb for verb, spec in ACTS.items() if spec.is_side_act):

@@ -22,7 +22,6 @@ from mac_runner.environments.town_of_salem.testing import (
     Act,
     Death,
     EndRound,
-    Form,
     GameState,
     IllegalActError,
     NightAction,
@@ -95,7 +94,7 @@ def unsettle(state: GameState, chance: Random) -> GameState:
 
 
 def words_for(verb: str) -> str:
-    return "words" if ACTS[verb].form in (Form.TEXT, Form.NAME_AND_TEXT) else ""
+    return "words" if ACTS[verb].takes_words else ""
 
 
 def act_at_random(state: GameState, seat: int, chance: Random) -> Act:

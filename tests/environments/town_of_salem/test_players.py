@@ -22,6 +22,7 @@ from mac_runner.environments import Policy
 from mac_runner.environments.town_of_salem import bots
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
+    CHOICE,
     LOBBIES,
     POLICIES,
     RESULT,
@@ -32,7 +33,6 @@ from mac_runner.environments.town_of_salem.testing import (
     Chosen,
     Event,
     EventKind,
-    Form,
     Game,
     GameLog,
     Options,
@@ -169,7 +169,7 @@ def test_written_act_is_read_as_what_was_written() -> None:
     """The writer is the inverse of the parser, up to what is legal now."""
     state = open_game(ELEVEN).state
     for verb, spec in ACTS.items():
-        choice = "guilty" if spec.form is Form.CHOICE else ""
+        choice = "guilty" if CHOICE in spec.slots else ""
         text = write(
             verb, target="Beatrice", second="Caleb", text="words", choice=choice, thought="<wait/>", will="mine"
         )

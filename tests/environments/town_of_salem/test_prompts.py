@@ -78,7 +78,7 @@ def test_system_message_explains_every_act_of_all_tool_and_role_of_the_game_in_i
     for form in FORMS:
         text = system_text(CLASSIC, Options(tools=ALL_TOOLS), Asking(form=form))
         for spec in ACTS.values():
-            written = f'- "{spec.verb}"' if form == "json" and spec.is_side_act else f"- {spec.example(form=form)}"
+            written = f'- "{spec.verb}"' if form == "json" and spec.is_side_act else f"- {spec.example(form)}"
             is_listed = spec.is_played(Options()) and not spec.is_ability
             assert (f"{written}: {spec.help}" in text) == is_listed, spec.verb
         for tool in TOOLS.values():

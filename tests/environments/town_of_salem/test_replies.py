@@ -162,7 +162,7 @@ def test_every_text_is_read_as_something_legal_or_a_problem() -> None:
     """Random texts and mutated replies: nothing raises, and what is read as an act can be done."""
     chance = Random(3)
     names = ("Beatrice", "Abel", "Nobody", "")
-    pieces = [spec.example(name).replace(BLANK, "words") for spec in ACTS.values() for name in names]
+    pieces = [spec.example(target=name).replace(BLANK, "words") for spec in ACTS.values() for name in names]
     pieces += [tool.example() for tool in TOOLS.values()]
     pieces += [*'<>/"=\x00\ud800\u202e', " to=", "<ſpeak>x</ſpeak>", "𝐯𝐨𝐭𝐞"]
     pieces += ["<thinking>", "</thinking>", "<thinking/>", "<think />"]

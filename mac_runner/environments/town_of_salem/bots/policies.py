@@ -116,10 +116,10 @@ def play_at_random(view: object, chance: Random) -> str:
         if not ACTS[choice.verb].is_side_act
         for named in choice.combinations()
     ]
-    verb, (target, second, option) = chance.choice(options)
+    verb, named = chance.choice(options)
     # Words that mean nothing: the random player is the baseline without talk.
     words = f"I am {view.name}, and I look at {chance.choice(view.living)}."
-    return write(verb, target=target, second=second, choice=option, text=words)
+    return write(verb, **named, text=words)
 
 
 _WORDS: Final = frozenset({"speak", "whisper", "will", "death_note"})

@@ -74,20 +74,12 @@ def clear(names: Iterable[str]) -> str:
     return " ".join(f"I found that {name} is not suspicious." for name in names)
 
 
-def write(
-    verb: str,
-    *,
-    target: str = "",
-    second: str = "",
-    text: str = "",
-    choice: str = "",
-    thought: str = "",
-    will: str = "",
-    death_note: str = "",
-) -> str:
-    """A reply that thinks `thought`, then does one act, with a new will and death note if there are any."""
+def write(verb: str, *, thought: str = "", will: str = "", death_note: str = "", **values: str) -> str:
+    """A reply that thinks `thought`, then does one act, with a new will and death note if there are any.
+
+    `values` are what the act takes, by the keys of its slots.
+    """
     thinking = f"<thinking>{thought}</thinking>\n" if thought else ""
     side = f"<will>{will}</will>\n" if will else ""
     side += f"<death_note>{death_note}</death_note>\n" if death_note else ""
-    act = ACTS[verb].written(target=target, second=second, text=text, choice=choice)
-    return f"{thinking}{side}{act}"
+    return f"{thinking}{side}{ACTS[verb].written(**values)}"

@@ -471,7 +471,7 @@ def chat(seat: Seat) -> str:
     if not sentences:
         return seat.say("", "I have said it.")
     thought = "Here I can be open." if channel != "jail" else ""
-    return write("speak", text=seat.words(sentences), choice=channel, thought=thought)
+    return write("speak", text=seat.words(sentences), channel=channel, thought=thought)
 
 
 def _unless_said(sentences: list[Sentence], texts: list[str]) -> list[Sentence]:

@@ -11,10 +11,10 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cache
 
 from mac_runner.environments.base import SPEECH_CHARS_MAX
+from mac_runner.environments.markup import Tag
 from mac_runner.environments.placeholders import BLANK
 from mac_runner.environments.town_of_salem.model.events import EventKind, private, public
 from mac_runner.environments.town_of_salem.model.role import Ability, Changed, others
@@ -31,7 +31,7 @@ from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility
 from mac_runner.environments.town_of_salem.roles.catalogue import RoleTable, follows_roles
 from mac_runner.environments.town_of_salem.rules.calendar import BID_MAX, named_in, open_trial
 from mac_runner.environments.town_of_salem.rules.channels import channels_of
-from mac_runner.types import JsonObject, ReplyForm
+from mac_runner.types import ReplyForm
 
 SPEECH = "speak"
 """The act of speaking, and the field of a JSON reply that holds words said together with another act."""
@@ -40,15 +40,43 @@ WILL_CHARS_MAX = 600
 NOTES_CHARS_MAX = 1_500
 
 
-class Form(StrEnum):
-    """How an act is written."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One of the things that an act takes."""
 
-    BARE = "bare"
-    TEXT = "text"
-    NAME = "name"
-    NAME_AND_TEXT = "name and text"
-    TWO_NAMES = "two names"
-    CHOICE = "choice"
+    key: str
+    """Its name: as a key of a JSON reply, and wherever values are given by name."""
+    aliases: tuple[str, ...]
+    """What models call it besides."""
+    shown: str
+    """What stands for it in a form."""
+    attribute: str = ""
+    """Its place in the tag of an act that takes words, which are inside the tag."""
+    offered: str = ""
+    """The list of an offer that has what may stand in it; none has words."""
+    is_optional: bool = False
+
+
+TARGET = Slot(
+    key="target",
+    aliases=("player", "to", "who", "whom", "recipient", "victim", "first", "target_player", "targets"),
+    shown="NAME",
+    attribute="to",
+    offered="targets",
+)
+FIRST = replace(TARGET, shown="FIRST")
+SECOND = Slot(key="second", aliases=("second_target", "target2", "second_player"), shown="SECOND", offered="seconds")
+CHOICE = Slot(
+    key="choice",
+    aliases=("value", "decision", "verdict", "vote", "ballot", "bid", "amount"),
+    shown="CHOICE",
+    offered="choices",
+)
+WORDS = Slot(key="text", aliases=("message", "words", "content", "statement"), shown=BLANK)
+CHANNEL = Slot(
+    key="channel", aliases=("chat",), shown="CHANNEL", attribute="channel", offered="choices", is_optional=True
+)
+SLOTS = (TARGET, SECOND, CHOICE, WORDS, CHANNEL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +111,7 @@ class ActSpec:
     """One entry of the table of acts."""
 
     verb: str
-    form: Form
+    slots: tuple[Slot, ...] = ()
     help: str
     offer: Callable[[GameState, Player], Offer | None]
     """What of it a player may choose now; None for nothing."""
@@ -100,54 +128,44 @@ class ActSpec:
     is_played: Callable[[Options], bool] = lambda options: True
     """The games that have it."""
 
-    def written(self, *, target: str = "", second: str = "", text: str = "", choice: str = "") -> str:
-        """The act in the markup that players answer in; `choice` is also the channel of an act of words."""
-        match self.form:
-            case Form.BARE:
-                return f"<{self.verb}/>"
-            case Form.TEXT:
-                channel = f' channel="{choice}"' if choice else ""
-                return f"<{self.verb}{channel}>{text}</{self.verb}>"
-            case Form.NAME:
-                return f"<{self.verb}>{target}</{self.verb}>"
-            case Form.NAME_AND_TEXT:
-                return f'<{self.verb} to="{target}">{text}</{self.verb}>'
-            case Form.TWO_NAMES:
-                return f"<{self.verb}>{target}, {second}</{self.verb}>"
-            case Form.CHOICE:
-                return f"<{self.verb}>{choice}</{self.verb}>"
+    @property
+    def takes_words(self) -> bool:
+        """Whether it takes words of the player's own; what takes none can be said in a line."""
+        return WORDS in self.slots
 
-    def as_object(self, *, target: str = "", second: str = "", text: str = "", choice: str = "") -> JsonObject:
-        """The same as a JSON object."""
-        fields: dict[Form, JsonObject] = {
-            Form.BARE: {},
-            Form.TEXT: {"text": text, **({"channel": choice} if choice else {})},
-            Form.NAME: {"target": target},
-            Form.NAME_AND_TEXT: {"target": target, "text": text},
-            Form.TWO_NAMES: {"target": target, "second": second},
-            Form.CHOICE: {"choice": choice},
-        }
-        return {"act": self.verb, **fields[self.form]}
+    def tag(self, values: Mapping[str, str]) -> Tag:
+        """The tag that says the act, with what it takes by the keys of its slots."""
+        inside, attributes = list[str](), dict[str, str]()
+        for slot, value in self._filled(values):
+            if self.takes_words and slot.attribute:
+                attributes[slot.attribute] = value
+            else:
+                inside.append(value)
+        return Tag(name=self.verb, attributes=attributes, text=", ".join(inside))
 
-    def in_form(self, form: ReplyForm, **parts: str) -> str:
+    def written(self, **values: str) -> str:
+        """The act in the markup that players answer in."""
+        tag = self.tag(values)
+        attributes = "".join(f' {name}="{value}"' for name, value in tag.attributes.items())
+        return f"<{tag.name}{attributes}>{tag.text}</{tag.name}>" if self.slots else f"<{tag.name}/>"
+
+    def in_form(self, form: ReplyForm, **values: str) -> str:
         """The act as players of this form write it."""
-        return self.written(**parts) if form == "markup" else json.dumps(self.as_object(**parts), ensure_ascii=False)
+        if form == "markup":
+            return self.written(**values)
+        fields = {slot.key: value for slot, value in self._filled(values)}
+        return json.dumps({"act": self.verb, **fields}, ensure_ascii=False)
 
-    def example(
-        self,
-        name: str | None = None,
-        second: str = "SECOND",
-        *,
-        form: ReplyForm = "markup",
-        channel: str = "",
-    ) -> str:
-        """The act with placeholders for what it takes, as the prompt shows it."""
-        choice = "CHOICE" if self.form is Form.CHOICE else channel
-        if name is None:
-            name = "FIRST" if self.form is Form.TWO_NAMES else "NAME"
-        shown = self.in_form(form, target=name, second=second, text=BLANK, choice=choice)
+    def example(self, form: ReplyForm = "markup", **values: str) -> str:
+        """The act as a prompt shows it: what is not given is a placeholder, or left out if it may be."""
+        places = {slot.key: slot.shown for slot in self.slots if not slot.is_optional}
+        shown = self.in_form(form, **(places | values))
         # Small models copy a blank in quotes as it stands.
         return shown if form == "markup" else shown.replace(f'"{BLANK}"', BLANK)
+
+    def _filled(self, values: Mapping[str, str]) -> list[tuple[Slot, str]]:
+        given = [(slot, values.get(slot.key, "")) for slot in self.slots]
+        return [(slot, value) for slot, value in given if value or not slot.is_optional]
 
 
 _TALKING = (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING)
@@ -323,12 +341,12 @@ def _use_ability(state: GameState, act: Act) -> Changed:
     return Changed(state, (private(state, EventKind.ACTION_CHOSEN, (act.seat,), verb=act.verb, targets=list(names)),))
 
 
-def _form_of(ability: Ability) -> Form:
+def _slots_of(ability: Ability) -> tuple[Slot, ...]:
     if ability.aims is None:
-        return Form.BARE
+        return ()
     if ability.second_aims is not None:
-        return Form.TWO_NAMES
-    return Form.NAME_AND_TEXT if ability.takes_text else Form.NAME
+        return (FIRST, SECOND)
+    return (TARGET, WORDS) if ability.takes_text else (TARGET,)
 
 
 def _ability_specs() -> Iterable[ActSpec]:
@@ -340,7 +358,7 @@ def _ability_specs() -> Iterable[ActSpec]:
     for verb, ability in sorted(seen.items()):
         yield ActSpec(
             verb=verb,
-            form=_form_of(ability),
+            slots=_slots_of(ability),
             help=ability.help,
             is_ability=True,
             offer=_offer_ability(verb),
@@ -375,21 +393,21 @@ def _table() -> Mapping[str, ActSpec]:
     entries = (
         ActSpec(
             verb="speak",
-            form=Form.TEXT,
+            slots=(WORDS, CHANNEL),
             help=f"say something to everyone, or in a night chat to those in it; at most {SPEECH_CHARS_MAX} characters",
             offer=_offer_speech,
             perform=_speak,
         ),
         ActSpec(
             verb="whisper",
-            form=Form.NAME_AND_TEXT,
+            slots=(TARGET, WORDS),
             help="say something to one player alone; everyone sees that you whisper, but not what",
             offer=_offer_whisper,
             perform=_whisper,
         ),
         ActSpec(
             verb="vote",
-            form=Form.NAME,
+            slots=(TARGET,),
             help="vote to put that player on trial; it replaces your last vote",
             offer=_offer_vote,
             perform=_vote,
@@ -397,7 +415,6 @@ def _table() -> Mapping[str, ActSpec]:
         ),
         ActSpec(
             verb="unvote",
-            form=Form.BARE,
             help="take back your vote",
             offer=_offer_unvote,
             perform=_unvote,
@@ -405,7 +422,7 @@ def _table() -> Mapping[str, ActSpec]:
         ),
         ActSpec(
             verb="ballot",
-            form=Form.CHOICE,
+            slots=(CHOICE,),
             help="judge the accused: guilty, innocent or abstain",
             offer=_offer_ballot,
             perform=_cast,
@@ -413,7 +430,7 @@ def _table() -> Mapping[str, ActSpec]:
         ),
         ActSpec(
             verb="bid",
-            form=Form.CHOICE,
+            slots=(CHOICE,),
             help=f"bid for the floor, from 0 (let others speak) to {BID_MAX} (I must speak now)",
             offer=_offer_bid,
             perform=_bid,
@@ -423,14 +440,13 @@ def _table() -> Mapping[str, ActSpec]:
         *_ability_specs(),
         ActSpec(
             verb="wait",
-            form=Form.BARE,
             help="do nothing this time",
             offer=lambda state, player: Offer(verb="wait"),
             perform=lambda state, act: Changed(state),
         ),
         ActSpec(
             verb="will",
-            form=Form.TEXT,
+            slots=(WORDS, CHANNEL),
             help=f"replace your last will, at most {WILL_CHARS_MAX} characters; it is read out when you die",
             offer=_offer_will,
             perform=_write,
@@ -439,7 +455,7 @@ def _table() -> Mapping[str, ActSpec]:
         ),
         ActSpec(
             verb="death_note",
-            form=Form.TEXT,
+            slots=(WORDS, CHANNEL),
             help=f"replace the note that is found with those you kill, at most {WILL_CHARS_MAX} characters",
             offer=_offer_death_note,
             perform=_write,
@@ -448,7 +464,7 @@ def _table() -> Mapping[str, ActSpec]:
         ),
         ActSpec(
             verb="notes",
-            form=Form.TEXT,
+            slots=(WORDS, CHANNEL),
             help=f"replace your private notebook, at most {NOTES_CHARS_MAX} characters; only you see it, in every "
             "later turn",
             # The dead think on: some of them may still choose.

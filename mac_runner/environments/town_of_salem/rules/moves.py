@@ -14,7 +14,17 @@ from mac_runner.environments.town_of_salem.model.events import EventKind, Events
 from mac_runner.environments.town_of_salem.model.role import Changed
 from mac_runner.environments.town_of_salem.model.state import TEAMS, GameState, Options, Phase, Player, Result
 from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.rules.acts import ACTS, Act, ActSpec, Form, Offer, may_speak_beside, offers
+from mac_runner.environments.town_of_salem.rules.acts import (
+    ACTS,
+    CHOICE,
+    SECOND,
+    TARGET,
+    Act,
+    ActSpec,
+    Offer,
+    may_speak_beside,
+    offers,
+)
 from mac_runner.environments.town_of_salem.rules.calendar import end_game, end_round, open_round
 from mac_runner.environments.town_of_salem.rules.lobbies import slot_name
 
@@ -106,15 +116,15 @@ def check(state: GameState, act: Act) -> Offer:
     if spec is None or offer is None:
         legal = ", ".join(offer.verb for offer in offers(state, act.seat))
         raise IllegalActError(f"{act.verb} cannot be chosen now; you may choose: {legal}")
-    if spec.form in (Form.NAME, Form.NAME_AND_TEXT):
+    if SECOND in spec.slots:
+        _check_pair(state, act, offer)
+    elif TARGET in spec.slots:
         if len(act.targets) != 1 or act.targets[0] not in offer.targets:
             names = ", ".join(state.players[seat].name for seat in offer.targets)
             raise IllegalActError(f"{act.verb} must name one of these players: {names}")
-    elif spec.form is Form.TWO_NAMES:
-        _check_pair(state, act, offer)
     elif act.targets:
         raise IllegalActError(f"{act.verb} takes no player")
-    if act.choice not in offer.choices and (act.choice or spec.form is Form.CHOICE):
+    if act.choice not in offer.choices and (act.choice or CHOICE in spec.slots):
         raise IllegalActError(_unknown_choice(spec, offer))
     return offer
 
@@ -139,7 +149,7 @@ def _check_pair(state: GameState, act: Act, offer: Offer) -> None:
 
 
 def _unknown_choice(spec: ActSpec, offer: Offer) -> str:
-    if spec.form is Form.CHOICE:
+    if CHOICE in spec.slots:
         return f"{spec.verb} must be one of: {', '.join(offer.choices)}"
     # Words for a closed channel must not reach all players.
     channels = f"you may use: {', '.join(offer.choices)}" if offer.choices else "name none"

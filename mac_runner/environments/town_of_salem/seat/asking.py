@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from mac_runner.environments.placeholders import BLANK
-from mac_runner.environments.town_of_salem.rules.acts import ACTS, SPEECH, ActSpec, Form
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, CHANNEL, SPEECH, TARGET, Slot
 from mac_runner.environments.town_of_salem.seat.knowledge import Choice, SeatView
 from mac_runner.types import ReplyForm
 
@@ -74,7 +74,7 @@ def _quoted(tag: re.Match[str]) -> str:
 def menu(view: SeatView, form: ReplyForm) -> str:
     """Every act that may be chosen now, as it is written, with what it takes."""
     others = tuple(name for name in view.living if name != view.name)
-    takes_words = any(ACTS[choice.verb].form in (Form.TEXT, Form.NAME_AND_TEXT) for choice in view.choices)
+    takes_words = any(ACTS[choice.verb].takes_words for choice in view.choices)
     own = f", with your own words in place of {BLANK}" if takes_words else ""
     lines = [f"Choose one act{own}:"]
     lines += [_option(choice, others, form) for choice in view.choices if not ACTS[choice.verb].is_side_act]
@@ -94,28 +94,21 @@ def menu(view: SeatView, form: ReplyForm) -> str:
 
 def _option(choice: Choice, others: tuple[str, ...], form: ReplyForm) -> str:
     spec = ACTS[choice.verb]
-    takes = _takes(choice, spec, others)
-    several = choice.choices if spec.form is Form.TEXT and len(choice.choices) > 1 else ()
-    written = f"- {spec.example(form=form, channel='CHANNEL' if several else '')}"
+    takes = ". ".join(filter(None, (_takes(choice, slot, others) for slot in spec.slots)))
+    channel = CHANNEL.shown if len(choice.choices) > 1 else ""
+    written = f"- {spec.example(form, channel=channel)}"
     if spec.is_ability:
         return f"{written}: {spec.help}" + (f"\n  {takes}" if takes else "")
     return f"{written}: {takes}" if takes else written
 
 
-def _takes(choice: Choice, spec: ActSpec, others: tuple[str, ...]) -> str:
-    """The names and words that the placeholders of an act may be."""
-    if choice.seconds:
-        return f"FIRST is one of: {', '.join(choice.targets)}. SECOND is one of: {', '.join(choice.seconds)}"
-    if choice.targets == others and len(others) > 1:
-        return "NAME is any other living player"
-    if choice.targets:
-        return f"NAME is {_one_of(choice.targets)}"
-    if spec.form is Form.CHOICE:
-        return f"CHOICE is {_one_of(choice.choices)}"
-    if len(choice.choices) > 1:
-        return f"CHANNEL is {_one_of(choice.choices)}"
-    return f"heard in the {choice.choices[0]} chat" if choice.choices else ""
-
-
-def _one_of(names: tuple[str, ...]) -> str:
-    return f"one of: {', '.join(names)}" if len(names) > 1 else names[0]
+def _takes(choice: Choice, slot: Slot, others: tuple[str, ...]) -> str:
+    """What the placeholder of a slot may be."""
+    options = choice.options(slot)
+    if not options:
+        return ""
+    if slot is CHANNEL and len(options) == 1:
+        return f"heard in the {options[0]} chat"
+    if slot is TARGET and options == others and len(others) > 1:
+        return f"{slot.shown} is any other living player"
+    return f"{slot.shown} is " + (f"one of: {', '.join(options)}" if len(options) > 1 else options[0])

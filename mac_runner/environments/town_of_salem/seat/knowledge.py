@@ -14,7 +14,7 @@ from itertools import product
 from mac_runner.environments.town_of_salem.model.events import Event, EventKind, Events
 from mac_runner.environments.town_of_salem.model.state import TEAMS, GameState, Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
-from mac_runner.environments.town_of_salem.rules.acts import ACTS, Act, Offer, offers
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, Act, Offer, Slot, offers
 from mac_runner.environments.town_of_salem.seat.narration import line, stamp
 
 
@@ -29,9 +29,14 @@ class Choice:
     takes_speech: bool = False
     """Whether words to all may be said together with it."""
 
-    def combinations(self) -> list[tuple[str, str, str]]:
-        """Every way to choose it: first target, second target and choice, "" for what it does not take."""
-        return list(product(self.targets or ("",), self.seconds or ("",), self.choices or ("",)))
+    def options(self, slot: Slot) -> tuple[str, ...]:
+        """What may stand in a slot; nothing for words of the player's own."""
+        return {"targets": self.targets, "seconds": self.seconds, "choices": self.choices}.get(slot.offered, ())
+
+    def combinations(self) -> list[dict[str, str]]:
+        """Every way to choose it, as the values of its slots, without words."""
+        listed = {slot.key: options for slot in ACTS[self.verb].slots if (options := self.options(slot))}
+        return [dict(zip(listed, values, strict=True)) for values in product(*listed.values())]
 
 
 class GameLog:

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 from mac_runner.environments.json_objects import Placed, lowered, mended_object, whole_objects
 from mac_runner.environments.markup import OBSERVATION_TAG, THOUGHT_TAGS, TOOL_TAG, Tag, after_thoughts, defuse
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
-from mac_runner.environments.town_of_salem.rules.acts import ACTS, SPEECH, ActSpec, Form
-from mac_runner.environments.town_of_salem.seat.names import EVERYBODY, is_named, near_to
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, CHANNEL, CHOICE, SECOND, SLOTS, SPEECH, ActSpec
+from mac_runner.environments.town_of_salem.seat.names import EVERYBODY, bare, near_to
 from mac_runner.types import JsonObject, JsonValue
 
 MENDED_CHARS_MAX: Final = 8_192
@@ -36,14 +36,10 @@ _PRIVATE: Final = frozenset(
 )
 _ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "act": ("act", "action", "verb", "move", "command"),
-    "target": ("target", "player", "to", "who", "whom", "recipient", "victim", "first", "target_player", "targets"),
-    "second": ("second", "second_target", "target2", "second_player"),
-    "text": ("text", "message", "words", "content", "statement"),
-    "choice": ("choice", "value", "decision", "verdict", "vote", "ballot", "bid", "amount"),
-    "channel": ("channel", "chat"),
+    **{slot.key: (slot.key, *slot.aliases) for slot in SLOTS},
     SPEECH: (SPEECH, "speech", "say"),
 }
-WORD_KEYS: Final = ("text", *(name for name, spec in ACTS.items() if spec.form is Form.TEXT))
+WORD_KEYS: Final = ("text", *(name for name, spec in ACTS.items() if CHANNEL in spec.slots))
 """The names of what takes words."""
 _WORDS: Final = frozenset({*WORD_KEYS, *_ALIASES["text"], *_ALIASES[SPEECH]})
 _FIELDS: Final = frozenset(
@@ -114,12 +110,25 @@ def mended(text: str, verbs: frozenset[str]) -> tuple[Tag, ...] | None:
     if len(tags) > len(sides):
         if written:
             raise NotPlainError("there were acts both in tags and in a JSON object; give exactly one")
-        return tags
+        return _once(tags)
     found = [_object_tags(one, verbs) for one in written] or list(_lines(rest, verbs))
     distinct = [one for place, one in enumerate(found) if one not in found[:place]]
     if len(distinct) > 1:
         raise NotPlainError(f"there were {len(distinct)} acts that differ; give exactly one")
     return (*distinct[0], *sides) if distinct else None
+
+
+def _once(tags: Iterable[Tag]) -> tuple[Tag, ...]:
+    """The tags without those that say again what one before them says."""
+    senses: list[object] = []
+    once = []
+    for tag in tags:
+        text = tag.text if ACTS[tag.name].takes_words else bare(tag.text).casefold()
+        sense = tag.name, text, tag.attributes
+        if sense not in senses or ACTS[tag.name].is_side_act:
+            senses.append(sense)
+            once.append(tag)
+    return tuple(once)
 
 
 def _unescaped(text: str) -> str:
@@ -195,11 +204,11 @@ def _end(text: str, opening: re.Match[str], name: str) -> tuple[str, int] | None
     if name in _PRIVATE:
         return None
     spec = ACTS[name]
-    if not is_named(spec):
+    if spec.takes_words:
         # Its own opening tag, or a closing one without its bracket, ends it where nothing follows.
         last = re.compile(rf"<\s{{0,3}}(?:/\s{{0,3}}{written}|{written}\s{{0,3}}/?>)\s*$", re.I).search(text, begin)
         return None if last is None or "<" in text[begin : last.start()] else (text[begin : last.start()], len(text))
-    if spec.form is Form.BARE or opening[2].strip():
+    if not spec.slots or opening[2].strip():
         return "", begin
     until = _VALUE_END.search(text, begin)
     end = until.start() if until else len(text)
@@ -218,7 +227,7 @@ def _tag(spec: ActSpec, inside_tag: str, inside: str) -> Tag:
     shown = inside_tag.strip().strip("/").strip()
     if not fields and shown:
         # `<vote Abel>` and `<vote="Abel">`
-        fields = {"target" if spec.form is not Form.CHOICE else "choice": shown.lstrip("=:").strip(" \"'“”")}
+        fields = {"choice" if CHOICE in spec.slots else "target": shown.lstrip("=:").strip(" \"'“”")}
     return _main_tag(spec, lowered(fields), inside)
 
 
@@ -239,40 +248,42 @@ def _object_tags(written: JsonObject, verbs: frozenset[str]) -> tuple[Tag, ...]:
 def _main_tag(spec: ActSpec, fields: JsonObject, inside: str = "") -> Tag:
     """The tag of an act with the arguments it takes; words for which it has no place are dropped."""
     own = {**fields, **({"target": fields[spec.verb]} if spec.verb in fields and "target" not in fields else {})}
-    target, second, choice = _one(own, "target"), _one(own, "second"), _one({**fields}, "choice", but=spec.verb)
+    target, second, choice = _one(own, "target"), _one(own, "second"), _one(fields, "choice", but=spec.verb)
     text = inside or _one(fields, "text") or _plain(fields.get(spec.verb))
-    match spec.form:
-        case Form.BARE:
-            _take_nothing(spec, target=_one(fields, "target"), second=second)
-            return Tag(name=spec.verb)
-        case Form.TEXT:
-            to = _one(fields, "target")
-            if to.casefold().removeprefix("the ") not in EVERYBODY:
-                raise NotPlainError(f"<{spec.verb}> takes no target ({defuse(to)[:40]!r}): all who are there hear it")
-            unknown = [key for key, value in fields.items() if value and key not in _FIELDS]
-            if unknown and not inside:
-                # It may say who is meant to hear the words, and all would.
-                raise NotPlainError(f"the act {spec.verb} takes no {', '.join(defuse(key)[:40] for key in unknown)}")
-            if spec.verb == SPEECH and (other := _one(fields, SPEECH)) and other != text:
-                raise NotPlainError("it gives several texts; give one")
-            channel = _one(fields, "channel")
-            return Tag(name=spec.verb, attributes={"channel": channel} if channel else {}, text=text)
-        case Form.NAME:
-            _take_nothing(spec, second=second, choice="" if choice == target else choice)
-            return Tag(name=spec.verb, attributes={REMARK: inside} if target and inside else {}, text=target or inside)
-        case Form.TWO_NAMES:
-            pair = f"{target}, {second}" if second else target
-            return Tag(name=spec.verb, text=pair or inside)
-        case Form.NAME_AND_TEXT:
-            if not target and ":" in inside:
-                # `<whisper>Abel: are you the Doctor?</whisper>`
-                target, _, text = inside.partition(":")
-            return Tag(name=spec.verb, attributes={"to": target}, text=text.strip())
-        case Form.CHOICE:
-            chosen = choice or _plain(fields.get(spec.verb)) or (target if not inside else "")
-            if chosen and inside and chosen.casefold() != inside.casefold():
-                raise NotPlainError(f"<{spec.verb}> says two things; give one")
-            return Tag(name=spec.verb, text=chosen or inside)
+    if not spec.slots:
+        _take_nothing(spec, target=_one(fields, "target"), second=second)
+        return Tag(name=spec.verb)
+    if CHANNEL in spec.slots:
+        _check_all_hear(spec, fields, text, is_inside=bool(inside))
+        return spec.tag({"text": text, "channel": _one(fields, "channel")})
+    if spec.takes_words:
+        if not target and ":" in inside:
+            # `<whisper>Abel: are you the Doctor?</whisper>`
+            target, _, text = inside.partition(":")
+        return spec.tag({"target": target, "text": text.strip()})
+    given, beside = target, ""
+    if CHOICE in spec.slots:
+        given = choice or _plain(fields.get(spec.verb)) or ("" if inside else target)
+        if given and inside and given.casefold() != inside.casefold():
+            raise NotPlainError(f"<{spec.verb}> says two things; give one")
+    elif SECOND in spec.slots:
+        given = f"{target}, {second}" if second else target
+    else:
+        _take_nothing(spec, second=second, choice="" if choice == target else choice)
+        beside = inside if target else ""
+    return Tag(name=spec.verb, attributes={REMARK: beside} if beside else {}, text=given or inside)
+
+
+def _check_all_hear(spec: ActSpec, fields: JsonObject, text: str, *, is_inside: bool) -> None:
+    """Raises NotPlainError for words to all beside which something says that they may be for some."""
+    to = _one(fields, "target")
+    if to.casefold().removeprefix("the ") not in EVERYBODY:
+        raise NotPlainError(f"<{spec.verb}> takes no target ({defuse(to)[:40]!r}): all who are there hear it")
+    unknown = [key for key, value in fields.items() if value and key not in _FIELDS]
+    if unknown and not is_inside:
+        raise NotPlainError(f"the act {spec.verb} takes no {', '.join(defuse(key)[:40] for key in unknown)}")
+    if spec.verb == SPEECH and (other := _one(fields, SPEECH)) and other != text:
+        raise NotPlainError("it gives several texts; give one")
 
 
 def _take_nothing(spec: ActSpec, **arguments: str) -> None:
@@ -344,7 +355,7 @@ def _is_set_off(before: str) -> bool:
     for tag in _ANY_TAG.finditer(before):
         if _key(tag[2]) in ACTS and not tag[3]:
             last = tag
-    return last is None or bool(last[1]) or ACTS[_key(last[2])].form is Form.BARE
+    return last is None or bool(last[1]) or not ACTS[_key(last[2])].slots
 
 
 def _is_quoting(before: str) -> bool:
@@ -452,7 +463,7 @@ def _named_act(named: str, fields: JsonObject, verbs: frozenset[str]) -> tuple[s
     if len(tags) == 1:
         return tags[0].name, {**fields, "target": tags[0].text}
     for tags in _said(bare, verbs):
-        key = "choice" if ACTS[tags[0].name].form is Form.CHOICE else "target"
+        key = "choice" if CHOICE in ACTS[tags[0].name].slots else "target"
         return tags[0].name, {**fields, **({key: tags[0].text} if tags[0].text else {})}
     raise NotPlainError(f'"act" must name an act; found {defuse(named)[:40]!r}')
 
@@ -494,9 +505,8 @@ def _keyed(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 @follows_roles
 @cache
 def _verb_names() -> str:
-    return (
-        "(?:" + "|".join(sorted((verb for verb in _main_verbs() if is_named(ACTS[verb])), key=len, reverse=True)) + ")"
-    )
+    named = (verb for verb in _main_verbs() if not ACTS[verb].takes_words)
+    return f"(?:{'|'.join(sorted(named, key=len, reverse=True))})"
 
 
 def _said(line: str, verbs: frozenset[str]) -> Iterator[tuple[Tag, ...]]:
@@ -506,9 +516,9 @@ def _said(line: str, verbs: frozenset[str]) -> Iterator[tuple[Tag, ...]]:
     line = re.sub(rf"^{_LABEL}", "", line, flags=re.I).strip(" *_`")
     call = _CALL.match(line)
     found = call or re.match(rf"/?({_verb_names()})(?!\w)[*_]*\s*[:：=]?\s*(.*)$", line, re.I)
-    if found is None or (verb := _key(found[1])) not in verbs or not is_named(ACTS[verb]):
+    if found is None or (verb := _key(found[1])) not in verbs or ACTS[verb].takes_words:
         return
     value = re.sub(r"^\s*[A-Za-z_]{1,20}\s*=\s*", "", found[2]) if call else found[2]
     value = value.strip(" *_`.!")
-    if (ACTS[verb].form is Form.BARE) == (not value):
+    if bool(ACTS[verb].slots) == bool(value):
         yield (Tag(name=verb, text=value),)

@@ -1,5 +1,6 @@
-"""The player or the choice that a value of a mended reply names, if it names exactly one.
+"""The players, the choice or the channel that a value of a reply names.
 
+`Names` takes them as they are written. `LooseNames` takes them as they may have been meant, if that is exactly one.
 Tried in this order: the name without what decorates it (`**Abel**`, `[Abel]`, `Abel (seat 1)`, `Abel's`), the name
 behind `I vote for` or before `because …`, and a misspelt name. A misspelt name is one word, at most one letter away
 from the name of one player, or two letters if the name has seven or more, and further than that from all others, dead
@@ -16,7 +17,7 @@ from typing import Final
 
 from mac_runner.environments.markup import compatible, defuse
 from mac_runner.environments.town_of_salem.model.state import GameState
-from mac_runner.environments.town_of_salem.rules.acts import ActSpec, Form
+from mac_runner.environments.town_of_salem.rules.acts import SECOND, ActSpec
 from mac_runner.environments.town_of_salem.rules.lobbies import NAMES
 from mac_runner.environments.town_of_salem.rules.moves import IllegalActError
 
@@ -44,22 +45,59 @@ _BETWEEN: Final = re.compile(r"\s*(?:,\s*(?:and|then)\b|[,;/&+|\n]|->|→|\band\
 
 
 class Names:
+    """Reads names as they are written; raises IllegalActError with the reason where there is no such player."""
+
+    def __init__(self, state: GameState) -> None:
+        self._state = state
+        self._seats = {player.name.casefold(): player.seat for player in state.players}
+
+    def __contains__(self, value: str) -> bool:
+        return value.strip().casefold() in self._seats
+
+    def seats(self, value: str, spec: ActSpec, remark: str = "") -> tuple[int, ...]:
+        """The one or two players that an act names; a `remark` beside one may name no other."""
+        if SECOND not in spec.slots:
+            return (self._seat(value, spec, remark),)
+        return tuple([self._seat(name, spec) for name in self._two(value, spec)])
+
+    def choice(self, value: str, spec: ActSpec) -> str:
+        """The choice that a value names; the value itself where it is none of them."""
+        return value.casefold()
+
+    def channel(self, value: str, spec: ActSpec) -> str:
+        """The channel that a value names."""
+        return value.strip().casefold()
+
+    def _seat(self, value: str, spec: ActSpec, remark: str = "") -> int:
+        seat = self._seats.get(value.strip().strip("\"'.").casefold())
+        if seat is not None:
+            return seat
+        if not value.strip():
+            raise IllegalActError(f"<{spec.verb}> names nobody{self._candidates(spec)}")
+        shown = repr(defuse(value)[:40])
+        raise IllegalActError(f"<{spec.verb}> names {shown}, who is not a player{self._candidates(spec)}")
+
+    def _two(self, value: str, spec: ActSpec) -> Sequence[str]:
+        return value.partition(",")[::2]
+
+    def _candidates(self, spec: ActSpec) -> str:
+        """Whom an act may name, for a correction."""
+        return ""
+
+
+class LooseNames(Names):
     """Reads names as players may have meant them; raises IllegalActError with the reason where that is unclear."""
 
     def __init__(self, state: GameState, seat: int) -> None:
-        self._state = state
+        super().__init__(state)
         self._player = state.players[seat]
-        self._seats = {player.name.casefold(): player.seat for player in state.players}
         self._mention = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, self._seats)) + r")(?!\w)", re.IGNORECASE)
 
     def mentioned(self, text: str) -> frozenset[int]:
         """The players that a text names in their right spelling."""
         return frozenset(self._seats[name.casefold()] for name in self._mention.findall(text))
 
-    def seat(self, value: str, spec: ActSpec, remark: str = "") -> int:
-        """The player that `value` names; a `remark` beside it may name no other."""
-        if not value.strip():
-            raise IllegalActError(f"<{spec.verb}> names nobody{self._candidates(spec)}")
+    def _seat(self, value: str, spec: ActSpec, remark: str = "") -> int:
         shown = repr(defuse(value)[:40])
         named = self.mentioned(value) | self.mentioned(remark)
         if len(named) > 1:
@@ -77,14 +115,13 @@ class Names:
             raise IllegalActError(f"<{spec.verb}> names {shown}, which may be {names}; write the name in full")
         if named:
             raise IllegalActError(f"<{spec.verb}> says {shown}; give the player's name and nothing else")
-        raise IllegalActError(f"<{spec.verb}> names {shown}, who is not a player{self._candidates(spec)}")
+        return super()._seat(value, spec)
 
-    def two_seats(self, value: str, spec: ActSpec) -> tuple[int, int]:
-        """The two players that a value names, in its order."""
+    def _two(self, value: str, spec: ActSpec) -> Sequence[str]:
         parts = [part for part in _BETWEEN.split(_INNER_TAG.sub(" ", value).strip(_AROUND)) if part.strip(_AROUND)]
         if len(parts) != 2:
             raise IllegalActError(f"<{spec.verb}> must name two players")
-        return self.seat(parts[0], spec), self.seat(parts[1], spec)
+        return parts
 
     def choice(self, value: str, spec: ActSpec) -> str:
         """The choice that a value names; the value itself where it is none of them."""
@@ -156,8 +193,3 @@ def _undecorated(value: str) -> Iterable[str]:
     behind = _BEFORE.sub("", plain, count=1).strip(_AROUND)
     yield behind
     yield bare(_REASON.sub("", behind))
-
-
-def is_named(spec: ActSpec) -> bool:
-    """Whether an act takes nothing, a name or a choice, so that a whole line can say it."""
-    return spec.form in (Form.BARE, Form.NAME, Form.TWO_NAMES, Form.CHOICE)

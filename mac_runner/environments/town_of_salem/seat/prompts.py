@@ -132,7 +132,7 @@ def _cards(lobby: Sequence[str], roles: Sequence[Role], options: Options) -> str
 def _how_to_answer(roles: Sequence[Role], options: Options, asking: Asking) -> str:
     is_json = asking.form == "json"
     played = [spec for spec in ACTS.values() if spec.is_played(options) and not spec.is_ability]
-    acts = [f"- {spec.example(form=asking.form)}: {spec.help}" for spec in played if not spec.is_side_act]
+    acts = [f"- {spec.example(asking.form)}: {spec.help}" for spec in played if not spec.is_side_act]
     sides = [
         f"- {json.dumps(spec.verb) if is_json else spec.example()}: {spec.help}"
         for spec in played

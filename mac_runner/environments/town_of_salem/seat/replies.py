@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -20,10 +20,20 @@ from typing import Final, TypeAlias
 from mac_runner.environments.markup import THOUGHT_TAGS, TOOL_TAG, Tag, after_thoughts, defuse, holds_thought, scan
 from mac_runner.environments.placeholders import BLANK, is_placeholder
 from mac_runner.environments.town_of_salem.model.state import GameState
-from mac_runner.environments.town_of_salem.rules.acts import ACTS, SPEECH, Act, ActSpec, Form, offers
+from mac_runner.environments.town_of_salem.rules.acts import (
+    ACTS,
+    CHANNEL,
+    CHOICE,
+    FIRST,
+    SPEECH,
+    TARGET,
+    WORDS,
+    Act,
+    offers,
+)
 from mac_runner.environments.town_of_salem.rules.moves import IllegalActError, check, check_beside
 from mac_runner.environments.town_of_salem.seat.mending import REMARK, WORD_KEYS, NotPlainError, mended
-from mac_runner.environments.town_of_salem.seat.names import Names, bare, is_named
+from mac_runner.environments.town_of_salem.seat.names import LooseNames, Names
 from mac_runner.results import COPIED
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
 
@@ -103,7 +113,7 @@ def _read_generously(reply: Reply, state: GameState, seat: int) -> Chosen | Prob
         tags = mended(reply.text, verbs)
     except NotPlainError as problem:
         return Problem(Cause.MALFORMED, str(problem))
-    return None if tags is None else _read_acts(tags, state, seat, names=Names(state, seat))
+    return None if tags is None else _read_acts(tags, state, seat, LooseNames(state, seat))
 
 
 def _read_strictly(reply: Reply, state: GameState, seat: int) -> Reading:
@@ -127,7 +137,7 @@ def _read_strictly(reply: Reply, state: GameState, seat: int) -> Reading:
         return ToolRequest(name=request.attributes.get("name", ""), argument=request.text)
     if is_cut and markup.rest:
         return Problem(Cause.CUT_OFF, f"{_CUT_OFF}; give the act last, and be brief")
-    return _read_acts(markup.tags, state, seat)
+    return _read_acts(markup.tags, state, seat, Names(state))
 
 
 def _unclosed(name: str, *, is_cut: bool) -> Cause:
@@ -140,16 +150,12 @@ def _read_object(written: JsonObject, state: GameState, seat: int) -> Reading:
     if written.get("tool"):
         name, argument = tool_of(written)
         return ToolRequest(name=name, argument=argument)
-    return _read_acts(tags_of(written), state, seat)
+    return _read_acts(tags_of(written), state, seat, Names(state))
 
 
-def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Names | None = None) -> Chosen | Problem:
-    """The act that tags name, their words and side acts; with `names` they are read generously."""
-    main = [tag for tag in tags if not ACTS[tag.name].is_side_act]
-    if names is not None:
-        senses = [_sense(tag) for tag in main]
-        main = [tag for place, tag in enumerate(main) if senses[place] not in senses[:place]]
-    main, speech = _beside(main)
+def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, names: Names) -> Chosen | Problem:
+    """The act that tags name, their words and side acts."""
+    main, speech = _beside([tag for tag in tags if not ACTS[tag.name].is_side_act])
     if len(main) != 1:
         named = [tag.name for tag in main[:_ACTS_NAMED_MAX]] + ["…"] * (len(main) > _ACTS_NAMED_MAX)
         found = "no act" if not main else f"{len(main)} acts ({', '.join(named)})"
@@ -157,16 +163,15 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Nam
         return Problem(cause, f"the reply holds {found}; give exactly one")
     if (copied := next(filter(_is_copied, tags), None)) is not None:
         return Problem(Cause.PLACEHOLDER, f"<{copied.name}> holds what the form shows; write your own words in it")
-    seats = {player.name.casefold(): player.seat for player in state.players}
     acts: list[Act] = []
     said: Act | None = None
     try:
-        _check_audience(*main, *([] if speech is None else [speech]), players=seats)
+        _check_audience(*main, *([] if speech is None else [speech]), players=names)
         for tag in (*main, *(tag for tag in tags if ACTS[tag.name].is_side_act)):
-            acts.append(_read_act(tag, ACTS[tag.name], seat, seats, names))
+            acts.append(_read_act(tag, seat, names))
             check(state, acts[-1])
         if speech is not None:
-            said = _read_act(speech, ACTS[speech.name], seat, seats, names)
+            said = _read_act(speech, seat, names)
             check_beside(state, said)
     except IllegalActError as problem:
         return Problem(Cause.ILLEGAL, str(problem))
@@ -176,26 +181,19 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Nam
 def _is_copied(tag: Tag) -> bool:
     """Whether the words of an act are those that the prompt shows in their place."""
     spec = ACTS[tag.name]
-    if spec.form not in (Form.TEXT, Form.NAME_AND_TEXT):
-        return False
     # Small models repeat the name of what takes words in its place.
-    return tag.text.strip() in WORD_KEYS or is_placeholder(tag.text, (spec.help,))
+    return spec.takes_words and (tag.text.strip() in WORD_KEYS or is_placeholder(tag.text, (spec.help,)))
 
 
-def _check_audience(*tags: Tag, players: Collection[str]) -> None:
+def _check_audience(*tags: Tag, players: Names) -> None:
     """Raises IllegalActError for a speech that names the one player it is for: others would hear it too."""
     for tag in tags:
         named = [tag.attributes[key] for key in _ADDRESSES if key in tag.attributes]
-        to_one = next((name for name in named if name.strip().casefold() in players), None)
+        to_one = next((name for name in named if name in players), None)
         if tag.name == SPEECH and to_one is not None:
             raise IllegalActError(
                 f"<{SPEECH}> is not for {defuse(to_one)[:40]!r} alone; whisper to one player, or leave the name out"
             )
-
-
-def _sense(tag: Tag) -> object:
-    """What two tags have in common that say the same."""
-    return tag.name, bare(tag.text).casefold() if is_named(ACTS[tag.name]) else tag.text, tag.attributes
 
 
 def _beside(main: list[Tag]) -> tuple[list[Tag], Tag | None]:
@@ -209,43 +207,22 @@ def _beside(main: list[Tag]) -> tuple[list[Tag], Tag | None]:
     return (others, speeches[0]) if ACTS[others[0].name].takes_speech else (main, None)
 
 
-def _read_act(tag: Tag, spec: ActSpec, seat: int, seats: Mapping[str, int], names: Names | None) -> Act:
-    if names is not None and spec.form is not Form.BARE:
-        return _read_generous_act(tag, spec, seat, names)
-    match spec.form:
-        case Form.BARE:
-            return Act(seat=seat, verb=spec.verb)
-        case Form.TEXT:
+def _read_act(tag: Tag, seat: int, names: Names) -> Act:
+    spec = ACTS[tag.name]
+    targets: tuple[int, ...] = ()
+    text = choice = ""
+    for slot in spec.slots:
+        is_beside = spec.takes_words and slot is not WORDS
+        value = tag.attributes.get(slot.attribute, "") if is_beside else tag.text
+        if slot in (TARGET, FIRST):
+            targets = names.seats(value, spec, tag.attributes.get(REMARK, ""))
+        elif slot is WORDS:
             text = _text(tag, spec.text_chars_max)
-            channel = tag.attributes.get("channel", "").strip().casefold()
-            return Act(seat=seat, verb=spec.verb, text=text, choice=channel)
-        case Form.NAME:
-            return Act(seat=seat, verb=spec.verb, targets=(_seat(tag.text, spec, seats),))
-        case Form.TWO_NAMES:
-            first, _, second = tag.text.partition(",")
-            return Act(seat=seat, verb=spec.verb, targets=(_seat(first, spec, seats), _seat(second, spec, seats)))
-        case Form.NAME_AND_TEXT:
-            target = _seat(tag.attributes.get("to", ""), spec, seats)
-            return Act(seat=seat, verb=spec.verb, targets=(target,), text=_text(tag, spec.text_chars_max))
-        case Form.CHOICE:
-            return Act(seat=seat, verb=spec.verb, choice=tag.text.casefold())
-
-
-def _read_generous_act(tag: Tag, spec: ActSpec, seat: int, names: Names) -> Act:
-    match spec.form:
-        case Form.TEXT:
-            channel = names.channel(tag.attributes.get("channel", ""), spec)
-            return Act(seat=seat, verb=spec.verb, text=_text(tag, spec.text_chars_max), choice=channel)
-        case Form.NAME_AND_TEXT:
-            target = names.seat(tag.attributes.get("to", ""), spec)
-            return Act(seat=seat, verb=spec.verb, targets=(target,), text=_text(tag, spec.text_chars_max))
-        case Form.TWO_NAMES:
-            return Act(seat=seat, verb=spec.verb, targets=names.two_seats(tag.text, spec))
-        case Form.CHOICE:
-            return Act(seat=seat, verb=spec.verb, choice=names.choice(tag.text, spec))
-        case _:
-            target = names.seat(tag.text, spec, remark=tag.attributes.get(REMARK, ""))
-            return Act(seat=seat, verb=spec.verb, targets=(target,))
+        elif slot is CHOICE:
+            choice = names.choice(value, spec)
+        elif slot is CHANNEL:
+            choice = names.channel(value, spec)
+    return Act(seat=seat, verb=spec.verb, targets=targets, text=text, choice=choice)
 
 
 def _text(tag: Tag, chars_max: int) -> str:
@@ -256,15 +233,6 @@ def _text(tag: Tag, chars_max: int) -> str:
     if len(tag.text) > chars_max:
         raise IllegalActError(f"<{tag.name}> holds {len(tag.text)} characters; at most {chars_max} are allowed")
     return tag.text
-
-
-def _seat(name: str, spec: ActSpec, seats: Mapping[str, int]) -> int:
-    seat = seats.get(name.strip().strip("\"'.").casefold())
-    if seat is None:
-        if not name.strip():
-            raise IllegalActError(f"<{spec.verb}> names nobody")
-        raise IllegalActError(f"<{spec.verb}> names {defuse(name)[:40]!r}, who is not a player")
-    return seat
 
 
 def read_object(text: str) -> JsonObject | None:
@@ -299,7 +267,7 @@ def tags_of(reply: JsonObject) -> tuple[Tag, ...]:
         raise NotJsonError(f'"act" must name an act; found {defuse(verb)[:40]!r}')
     fields = {key: _field(key, value) for key, value in reply.items() if key not in ("act", "thinking")}
     sides = tuple(_side_tags(fields))
-    main = _main_tag(spec, fields)
+    main = spec.tag({slot.key: fields.pop(slot.key, "") for slot in spec.slots})
     speech = fields.pop(SPEECH, "") if verb != SPEECH else ""
     # Some models fill in every key: an empty one says nothing.
     left = [key for key, value in fields.items() if value]
@@ -325,20 +293,3 @@ def _side_tags(fields: dict[str, str]) -> Iterator[Tag]:
     for verb in [verb for verb in fields if verb in ACTS and ACTS[verb].is_side_act]:
         if text := fields.pop(verb):
             yield Tag(name=verb, text=text)
-
-
-def _main_tag(spec: ActSpec, fields: dict[str, str]) -> Tag:
-    match spec.form:
-        case Form.BARE:
-            return Tag(name=spec.verb)
-        case Form.TEXT:
-            channel = fields.pop("channel", "")
-            return Tag(name=spec.verb, attributes={"channel": channel} if channel else {}, text=fields.pop("text", ""))
-        case Form.NAME:
-            return Tag(name=spec.verb, text=fields.pop("target", ""))
-        case Form.TWO_NAMES:
-            return Tag(name=spec.verb, text=f"{fields.pop('target', '')}, {fields.pop('second', '')}")
-        case Form.NAME_AND_TEXT:
-            return Tag(name=spec.verb, attributes={"to": fields.pop("target", "")}, text=fields.pop("text", ""))
-        case Form.CHOICE:
-            return Tag(name=spec.verb, text=fields.pop("choice", ""))

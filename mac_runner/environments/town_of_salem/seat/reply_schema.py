@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from mac_runner.environments.town_of_salem.rules.acts import ACTS, SPEECH, ActSpec, Form
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, SPEECH, WORDS, ActSpec
 from mac_runner.environments.town_of_salem.seat.asking import Asking
 from mac_runner.environments.town_of_salem.seat.knowledge import Choice, SeatView
 from mac_runner.environments.town_of_salem.seat.tools import TOOLS
@@ -49,8 +49,8 @@ def reply_schema(view: SeatView, asking: Asking, *, may_ask: bool) -> JsonObject
     variants: list[JsonValue] = [
         _variant(
             asking,
-            {"act": {"const": choice.verb}, **_fields(choice)},
-            {**_channel(choice), **_speech(choice), **sides},
+            {"act": {"const": choice.verb}, **_fields(choice, are_optional=False)},
+            {**_fields(choice, are_optional=True), **_speech(choice), **sides},
         )
         for choice in view.choices
         if not ACTS[choice.verb].is_side_act
@@ -82,26 +82,13 @@ def _words(spec: ActSpec) -> JsonObject:
     return {"type": "string", "minLength": 1, "maxLength": spec.text_chars_max}
 
 
-def _fields(choice: Choice) -> JsonObject:
+def _fields(choice: Choice, *, are_optional: bool) -> JsonObject:
     spec = ACTS[choice.verb]
-    match spec.form:
-        case Form.BARE:
-            return {}
-        case Form.TEXT:
-            return {"text": _words(spec)}
-        case Form.NAME:
-            return {"target": {"enum": list(choice.targets)}}
-        case Form.TWO_NAMES:
-            return {"target": {"enum": list(choice.targets)}, "second": {"enum": list(choice.seconds)}}
-        case Form.NAME_AND_TEXT:
-            return {"target": {"enum": list(choice.targets)}, "text": _words(spec)}
-        case Form.CHOICE:
-            return {"choice": {"enum": list(choice.choices)}}
-
-
-def _channel(choice: Choice) -> JsonObject:
-    is_channel = ACTS[choice.verb].form is Form.TEXT and choice.choices
-    return {"channel": {"enum": list(choice.choices)}} if is_channel else {}
+    return {
+        slot.key: _words(spec) if slot is WORDS else {"enum": list(choice.options(slot))}
+        for slot in spec.slots
+        if slot.is_optional == are_optional and (choice.options(slot) or not are_optional)
+    }
 
 
 def _speech(choice: Choice) -> JsonObject:
@@ -116,10 +103,8 @@ def enumerated(view: SeatView, asking: Asking) -> tuple[str, ...] | None:
     if asking.reasoning == "required":
         return None
     main = [choice for choice in view.choices if not ACTS[choice.verb].is_side_act]
-    if any(ACTS[choice.verb].form in (Form.TEXT, Form.NAME_AND_TEXT) for choice in main):
+    if any(ACTS[choice.verb].takes_words for choice in main):
         return None
     return tuple(
-        ACTS[choice.verb].in_form(asking.form, target=target, second=second, choice=option)
-        for choice in main
-        for target, second, option in choice.combinations()
+        ACTS[choice.verb].in_form(asking.form, **values) for choice in main for values in choice.combinations()
     )
