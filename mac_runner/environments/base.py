@@ -17,7 +17,7 @@ from mac_runner.environments.checked import CheckedEnvironment
 from mac_runner.errors import ConfigError, boundary
 from mac_runner.problems import Problem
 from mac_runner.steps import step_limit
-from mac_runner.types import JsonObject, Lineup, Prompt, Receipt, ReceiptKind, Reply, Task, Turn, WhenExhausted
+from mac_runner.types import JsonObject, Lineup, Prompt, Receipt, Reply, Task, Turn
 
 SPEECH_CHARS_MAX: Final = 2_000
 """The longest speech of an agent."""
@@ -117,19 +117,6 @@ def gated(order: Iterable[Key], waits_for: Mapping[Key, Collection[Key]]) -> lis
         waiting.remove(free)
         ready.append(free)
     return ready
-
-
-def exhausted(turn: Turn, when: WhenExhausted, *, default: str, reason: str, cause: str | None) -> Receipt:
-    """What follows a reply without use when no corrections are left, by `retry_config.when_exhausted`.
-
-    A DEFAULT: the conversation takes its `default` act. A FAILURE: it must not change, so that its transcript ends with
-    the reply.
-    """
-    if when == "pass":
-        return Receipt(kind=ReceiptKind.DEFAULT, detail=f"{default} ({reason})", cause=cause)
-    named = "" if cause is None else f" [{cause}]"
-    text = f"turn {turn.key}: {turn.agent} gave no usable reply and has no corrections left{named}: {reason}"
-    return Receipt(kind=ReceiptKind.FAILURE, detail=text, cause=cause)
 
 
 def ignored_settings(experiment: Experiment, *, role: str, keys: Mapping[str, str]) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mac_runner.environments.base import SPEECH_CHARS_MAX, gated
+from mac_runner.environments.dialogue import Dialogue, Flaw
 from mac_runner.environments.echo import EchoConfig, EchoConversation
 from mac_runner.environments.json_objects import lowered, may_have_key, mended_object
 from mac_runner.environments.markup import (

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
+from mac_runner.config import RetryConfig
 from mac_runner.environments.generators import Ask, AskView, Table, game
 from mac_runner.environments.generators.conversation import GeneratorConversation
 from mac_runner.errors import ConversationError
@@ -47,9 +48,7 @@ def opened(script: Any, *, corrections_max: int = 2) -> GeneratorConversation:
         for place, name in enumerate(NAMES)
     )
     task = Task(index=0, task_id="t-000000", seed=5, agents=agents)
-    return GeneratorConversation(
-        script, task, None, kind="game", corrections_max=corrections_max, when_exhausted="pass"
-    )
+    return GeneratorConversation(script, task, None, kind="game", retry=RetryConfig(max_retries=corrections_max))
 
 
 def prompted(conversation: GeneratorConversation) -> str:

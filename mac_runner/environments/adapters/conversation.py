@@ -8,59 +8,42 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import dataclass
 from typing import Final
 
-from mac_runner.environments.adapters.game import Asked, Game, GameView, Heard
-from mac_runner.environments.base import exhausted
+from mac_runner.config import RetryConfig
+from mac_runner.environments.adapters.game import Asked, Game, GameView, Heard, Move
+from mac_runner.environments.dialogue import Dialogue, Flaw, Replies
 from mac_runner.environments.markup import after_thoughts, opens_thought
-from mac_runner.types import (
-    REPLY_CHARS_MAX,
-    FinishReason,
-    JsonObject,
-    JsonValue,
-    Message,
-    Prompt,
-    Receipt,
-    ReceiptKind,
-    Reply,
-    Task,
-    Turn,
-    WhenExhausted,
-)
+from mac_runner.types import REPLY_CHARS_MAX, JsonObject, JsonValue, Message, Prompt, ReceiptKind, Reply, Task, Turn
 
-OVERFLOW: Final = "what the player has read has outgrown the context of the engine; use a larger one, or a shorter game"
-EMPTY: Final = "there was nothing outside your thoughts"
+_EMPTY: Final = Flaw("empty", "there was nothing outside your thoughts")
+_INVALID: Final = "invalid_move"
 _DETAIL_CHARS_MAX: Final = 200
 _MARKER: Final = re.compile(r"<(?=[/|｜]?[A-Za-z_|｜])|(?<=[|｜])>")
 """What begins or ends a tag: chat templates and private thoughts are written in them, moves of games are not."""
 _BRACKETED: Final = re.compile(r"\[(/?(?:INST|SYS|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS|gMASK|sop))\]")
 
 
-class GameConversation:
+@dataclass(frozen=True, slots=True)
+class _Refused(Flaw):
+    """Words of which the game could make no legal move, and what it did then."""
+
+    move: Move
+
+
+class GameConversation(Dialogue[Move]):
     """One game from its first move to its end, or to `moves_max`."""
 
-    def __init__(
-        self,
-        game: Game,
-        task: Task,
-        *,
-        kind: str,
-        name: str,
-        moves_max: int,
-        corrections_max: int,
-        when_exhausted: WhenExhausted,
-    ) -> None:
+    too_long = "what the player has read has outgrown the context of the engine; use a larger one, or a shorter game"
+
+    def __init__(self, game: Game, task: Task, *, kind: str, name: str, moves_max: int, retry: RetryConfig) -> None:
+        super().__init__(task, retry)
         self._game = game
-        self._agents = task.agents
         self._kind = kind
         self._name = name
         self._moves_max = moves_max
-        self._corrections_max = corrections_max
-        self._when_exhausted = when_exhausted
         self._round = 0
-        self._refusals: list[str] = []
-        self._is_silent = False
-        self._invalid = dict.fromkeys(range(len(task.agents)), 0)
         self._events: list[JsonObject] = []
         self._outcome: JsonObject | None = None
         self._digest = hashlib.sha256(f"{kind} {name} {task.seed}".encode())
@@ -80,23 +63,15 @@ class GameConversation:
         """That of the player to move."""
         if self._outcome is not None or (asked := self._game.asked) is None:
             return ()
-        agent = self._agents[asked.player]
-        return (
-            Turn(
-                round=self._round,
-                agent=agent.agent_id,
-                model=agent.model,
-                place=asked.player,
-                attempt=len(self._refusals),
-            ),
-        )
+        agent = self._task.agents[asked.player]
+        return (self._turn(agent.agent_id, round=self._round, place=asked.player),)
 
     def prompt(self, turn: Turn) -> Prompt:
         """The rules, and what the player has read or sees."""
         asked = self._asked()
         text = asked.text
-        if self._is_silent:
-            text = f"{text}\n\nYour last reply could not be used: {EMPTY}. Try again."
+        if self._was_empty():
+            text = f"{text}\n\nYour last reply could not be used: {_EMPTY.reason}. Try again."
         return Prompt(
             messages=(Message(role="system", content=asked.rules), Message(role="user", content=text)),
             view=GameView(
@@ -110,35 +85,36 @@ class GameConversation:
             choices=asked.choices,
         )
 
-    def receive(self, turn: Turn, reply: Reply) -> Receipt:
-        """Make the move; ask again, or let the default happen, where there is none in the reply."""
-        if reply.finish_reason is FinishReason.OVERFLOW:
-            return Receipt(kind=ReceiptKind.FAILURE, detail=OVERFLOW)
-        player = self._asked().player
-        may_correct = len(self._refusals) < self._corrections_max
+    def _read(self, turn: Turn, reply: Reply) -> Move | Flaw:
+        """The move that the words make; the game may refuse it and ask the player again."""
         said = _words(reply.text)
-        if said is None and may_correct:
-            self._is_silent = True
-            self._refusals.append(EMPTY)
-            self._digest.update(b"\x1fempty")
-            return Receipt(kind=ReceiptKind.CORRECTION, detail=EMPTY, cause="empty")
-        move = self._game.play_default() if said is None else self._game.play(said, may_correct=may_correct)
-        refusal, cause = (EMPTY, "empty") if said is None else (move.refusal, "invalid_move")
-        self._digest.update(json.dumps([player, said, list(move)]).encode("ascii"))
-        if refusal is None:
-            self._next_round(turn)
-            return Receipt(kind=ReceiptKind.ACT, detail=move.detail[:_DETAIL_CHARS_MAX])
-        if move.is_asked_again and said is not None:
-            self._is_silent = False
-            self._refusals.append(refusal)
-            self._invalid[player] += 1
+        may_correct = super()._may_correct(turn, _EMPTY)
+        if said is None:
+            if may_correct:
+                self._digest.update(b"\x1fempty")
+            return _EMPTY
+        move = self._moved(turn, said, self._game.play(said, may_correct=may_correct))
+        if move.refusal is None:
+            return move
+        if move.is_asked_again:
             self._take_in(turn)
-            return Receipt(kind=ReceiptKind.CORRECTION, detail=refusal, cause=cause)
-        receipt = exhausted(turn, self._when_exhausted, default=move.detail, reason=refusal, cause=cause)
-        if receipt.kind is not ReceiptKind.FAILURE:
-            self._invalid[player] += 1
-            self._next_round(turn)
-        return receipt
+        return _Refused(_INVALID, move.refusal, move)
+
+    def _may_correct(self, turn: Turn, flaw: Flaw) -> bool:
+        return flaw.move.is_asked_again if isinstance(flaw, _Refused) else super()._may_correct(turn, flaw)
+
+    def _apply(self, turn: Turn, found: Move) -> str:
+        self._next_round(turn)
+        return found.detail[:_DETAIL_CHARS_MAX]
+
+    def _default(self, turn: Turn, flaw: Flaw) -> str:
+        move = flaw.move if isinstance(flaw, _Refused) else self._moved(turn, None, self._game.play_default())
+        self._next_round(turn)
+        return move.detail
+
+    def _moved(self, turn: Turn, said: str | None, move: Move) -> Move:
+        self._digest.update(json.dumps([turn.place, said, list(move)]).encode("ascii"))
+        return move
 
     def record(self) -> JsonObject:
         """Who took part as which player, and what players were shown."""
@@ -146,7 +122,7 @@ class GameConversation:
             "game": self._name,
             "participants": [
                 {"agent": agent.agent_id, "definition": agent.definition, "player": player}
-                for player, agent in enumerate(self._agents)
+                for player, agent in enumerate(self._task.agents)
             ],
             "events": [dict(event) for event in self._events],
         }
@@ -155,7 +131,8 @@ class GameConversation:
         """Digest of all replies and of all that players were shown."""
         digest = self._digest.copy()
         asked = self._game.asked
-        state = [self._round, self._refusals, self._is_silent, None if asked is None else list(asked), self._outcome]
+        asked_now = None if asked is None else list(asked)
+        state = [self._round, [*self._pending().items()], self._was_empty(), asked_now, self._outcome]
         digest.update(json.dumps(state).encode("ascii"))
         return digest.hexdigest()
 
@@ -164,10 +141,12 @@ class GameConversation:
         assert asked is not None, "a turn of a game that has ended"
         return asked
 
+    def _was_empty(self) -> bool:
+        """Whether the last reply had no words, of which the game knows nothing."""
+        return any(tried[-1].receipt.cause == _EMPTY.cause for tried in self._tried.values())
+
     def _next_round(self, turn: Turn) -> None:
         self._round += 1
-        self._refusals = []
-        self._is_silent = False
         self._take_in(turn)
 
     def _take_in(self, turn: Turn | None = None) -> None:
@@ -179,9 +158,11 @@ class GameConversation:
             self._outcome = self._ended()
 
     def _event(self, heard: Heard, turn: Turn | None) -> JsonObject:
-        everyone = len(heard.players) == len(self._agents)
-        audience: JsonValue = "all" if everyone else [self._agents[player].agent_id for player in sorted(heard.players)]
-        said_by = None if heard.sender is None else self._agents[heard.sender].agent_id
+        everyone = len(heard.players) == len(self._task.agents)
+        audience: JsonValue = (
+            "all" if everyone else [self._task.agents[player].agent_id for player in sorted(heard.players)]
+        )
+        said_by = None if heard.sender is None else self._task.agents[heard.sender].agent_id
         return {
             "when": f"Move {self._round}" if self._round else "Start",
             "turn": None if turn is None else turn.key,
@@ -194,27 +175,30 @@ class GameConversation:
         result = self._game.result()
         rewards = {player: float(reward) for player, reward in sorted(result.rewards.items())}
         best = max(rewards.values(), default=0.0)
-        is_decided = best > min(rewards.values(), default=0.0) if len(self._agents) > 1 else best >= 1
-        won = {player: is_decided and rewards.get(player) == best for player in range(len(self._agents))}
+        is_decided = best > min(rewards.values(), default=0.0) if len(self._task.agents) > 1 else best >= 1
+        won = {player: is_decided and rewards.get(player) == best for player in range(len(self._task.agents))}
         outcome: JsonObject = {
             "kind": self._kind,
             "game": self._name,
-            "winners": [self._agents[player].agent_id for player, has_won in won.items() if has_won],
+            "winners": [self._task.agents[player].agent_id for player, has_won in won.items() if has_won],
             "reason": result.reason,
             "moves": self._round,
             "is_cut_short": self._game.asked is not None,
             **result.more,
             "rewards": self._named(rewards),
             "won": self._named(won),
-            "invalid_moves": self._named(self._invalid),
+            "invalid_moves": {name: _invalid(replies) for name, replies in self._replies.items()},
         }
         outcome.update({name: self._named(values) for name, values in result.by_player.items()})
         return outcome
 
-    def _named(
-        self, values: dict[int, bool] | dict[int, int] | dict[int, float] | dict[int, bool | int | float | str]
-    ) -> JsonObject:
-        return {self._agents[player].agent_id: value for player, value in values.items()}
+    def _named(self, values: dict[int, bool] | dict[int, float] | dict[int, bool | int | float | str]) -> JsonObject:
+        return {self._task.agents[player].agent_id: value for player, value in values.items()}
+
+
+def _invalid(replies: Replies) -> int:
+    """How many of a player's replies the game refused, or had to do without."""
+    return replies.counts[ReceiptKind.CORRECTION, _INVALID] + replies.of(ReceiptKind.DEFAULT)
 
 
 def _words(text: str) -> str | None:

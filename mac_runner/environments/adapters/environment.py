@@ -75,8 +75,7 @@ class AdapterEnvironment:
             kind=self._kind,
             name=self._name,
             moves_max=self._moves_max,
-            corrections_max=self._retry.max_retries,
-            when_exhausted=self._retry.when_exhausted,
+            retry=self._retry,
         )
 
     def policy(self, name: str) -> Policy:

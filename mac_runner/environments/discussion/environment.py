@@ -9,6 +9,7 @@ from typing import Final
 
 from mac_runner.config import AgentDefinition, Experiment
 from mac_runner.environments.base import Policy, gated
+from mac_runner.environments.dialogue import rehearsal
 from mac_runner.environments.discussion.bots import POLICIES
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.identity import identity_of
@@ -34,13 +35,7 @@ class DiscussionEnvironment:
     def __init__(self, experiment: Experiment) -> None:
         settings = experiment.settings_as(DiscussionConfig)
         template = _template(settings.prompt)
-        retry = experiment.retry_config
-        self._rules = Rules(
-            settings=settings,
-            template=template,
-            corrections_max=retry.max_retries,
-            when_exhausted=retry.when_exhausted,
-        )
+        self._rules = Rules(settings=settings, template=template, retry=experiment.retry_config)
         self._seats = tuple(_seated(experiment.agent_definitions, settings))
         self.transcript_bytes_min = _rounds_min(settings, self._seats) * len(self._seats) * _TURN_BYTES_MIN
         if settings.prompt.template is not None:
@@ -56,7 +51,7 @@ class DiscussionEnvironment:
         question = parse_question({**task.material})
         if self._rules.settings.prompt.choice_order == "permuted":
             question = permuted(question, task.seed)
-        return DiscussionConversation(DiscussionState(question=question, seats=self._seats), self._rules)
+        return DiscussionConversation(task, DiscussionState(question=question, seats=self._seats), self._rules)
 
     def policy(self, name: str) -> Policy:
         """A scripted discussant."""
@@ -136,12 +131,13 @@ _QUESTIONS: Final = (
 def rehearse(rules: Rules, seats: tuple[Seat, ...]) -> None:
     """Render every kind of prompt once. Raises ConversationError naming the line of the template that fails."""
     rounds = min(rules.settings.max_rounds, 2)
-    rules = replace(rules, when_exhausted="pass")
+    rules = replace(rules, retry=rules.retry.model_copy(update={"when_exhausted": "pass"}))
+    task = rehearsal([seat.agent for seat in seats])
     short = replace(rules, settings=rules.settings.model_copy(update={"max_rounds": rounds}))
     for question in _QUESTIONS:
         # With a round more to come the second one is not the last.
         for trial in (short, rules):
-            _play(DiscussionConversation(DiscussionState(question=question, seats=seats), trial), rounds)
+            _play(DiscussionConversation(task, DiscussionState(question=question, seats=seats), trial), rounds)
 
 
 def _play(conversation: DiscussionConversation, rounds: int) -> None:

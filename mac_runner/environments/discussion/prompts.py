@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
+from mac_runner.config import RetryConfig
 from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed
 from mac_runner.environments.discussion.reading.unknowns import unknown_choice
@@ -26,7 +27,7 @@ from mac_runner.environments.discussion.state import Aside, DiscussionState, Kno
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.placeholders import BLANK, shown_in
 from mac_runner.environments.templates import PromptTemplate
-from mac_runner.types import JsonObject, Message, Prompt, WhenExhausted
+from mac_runner.types import JsonObject, Message, Prompt
 
 _PUNCTUATION: Final = re.compile(r"[._-]+")
 
@@ -164,8 +165,7 @@ class Rules:
 
     settings: DiscussionConfig
     template: PromptTemplate
-    corrections_max: int
-    when_exhausted: WhenExhausted = "pass"
+    retry: RetryConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,8 +220,8 @@ class PromptWriter:
             asked=f"{question.context} {question.question}",
         )
 
-    def prompt(self, seat: Seat, attempt: int) -> Prompt:
-        """What `seat` is sent now."""
+    def prompt(self, seat: Seat, attempt: int, correction: str) -> Prompt:
+        """What `seat` is sent now; `correction` says what was wrong with its last reply."""
         known = self._known(seat)
         moment = self._moment(seat, known)
         form = self.form(seat, moment)
@@ -229,7 +229,12 @@ class PromptWriter:
             fixed = self._fixed[seat.agent] = self._fix(seat)
         user = self._rules.template.render(
             "later_round" if self._state.round else "first_round",
-            {**fixed.values, **self._changing(seat, known, moment), "reply_format": form.words},
+            {
+                **fixed.values,
+                **self._changing(seat, known, moment),
+                "reply_format": form.words,
+                "correction": correction,
+            },
         )
         return Prompt(
             messages=(Message(role="system", content=fixed.system), Message(role="user", content=user)),
@@ -322,7 +327,6 @@ class PromptWriter:
         return [member for member in members if member.shown]
 
     def _changing(self, seat: Seat, known: Known, moment: Moment) -> dict[str, object]:
-        problems = self._state.problems.get(seat.place)
         is_marked = self._rules.settings.prompt.identity_place == "system"
         return {
             **self._seen_by(seat, self._state.round),
@@ -334,7 +338,6 @@ class PromptWriter:
             ],
             "asides": aside_lines(known, seat),
             "ask": ROLES[seat.role].ask(moment),
-            "correction": problems[-1].reason if problems else "",
         }
 
     def _line(self, said: Statement, *, is_own: bool) -> Line:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from mac_runner.environments.dialogue import Replies
 from mac_runner.environments.discussion.benchmarks import benchmark_item
 from mac_runner.environments.discussion.influence import (
     Tally,
@@ -25,20 +25,7 @@ from mac_runner.environments.discussion.state import (
 )
 from mac_runner.environments.discussion.targets import bias_item
 from mac_runner.environments.markup import defuse
-from mac_runner.types import JsonObject, JsonValue, TokenCount
-
-
-@dataclass(slots=True)
-class Spent:
-    """What one agent has cost: its turns, corrections too, and their tokens."""
-
-    turns: int = 0
-    tokens: TokenCount = field(default_factory=TokenCount)
-
-    def add(self, tokens: TokenCount) -> None:
-        """One more turn."""
-        self.turns += 1
-        self.tokens += tokens
+from mac_runner.types import JsonObject, JsonValue
 
 
 def record_of(state: DiscussionState) -> JsonObject:
@@ -53,15 +40,12 @@ def record_of(state: DiscussionState) -> JsonObject:
 
 
 def state_of(state: DiscussionState, ended_by: Ending | None) -> JsonObject:
-    """All that the future of a discussion depends on: what was said, and what is to be corrected."""
+    """All that the future of a discussion depends on but for what is to be corrected."""
     return {
         "question": state.question.to_json(),
         **({"order": _order(state)} if state.question.order else {}),
         "seats": [[seat.agent, seat.role, seat.model, seat.place] for seat in state.seats],
         "statements": [_state(statement) for statement in state.in_order()],
-        "problems": [
-            [place, *(problem.reason for problem in problems)] for place, problems in sorted(state.problems.items())
-        ],
         "ended_by": ended_by,
     }
 
@@ -75,7 +59,7 @@ def _state(statement: Statement) -> JsonValue:
     return [*where, said.text, said.answer, said.how, said.asks, said.ends, asides]
 
 
-def outcome_of(state: DiscussionState, ended_by: Ending, spent: Mapping[str, Spent]) -> JsonObject:
+def outcome_of(state: DiscussionState, ended_by: Ending, replies: Mapping[str, Replies]) -> JsonObject:
     """The outcome of the discussion: all that a summary needs."""
     tallies = influence(state)
     rounds = state.round
@@ -101,12 +85,12 @@ def outcome_of(state: DiscussionState, ended_by: Ending, spent: Mapping[str, Spe
         "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(state).items()},
         "roles": _roles_json(state, tallies),
         "bias": bias_item(question),
-        **_details(state, tallies, spent),
+        **_details(state, tallies, replies),
     }
 
 
 def _details(
-    state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]], spent: Mapping[str, Spent]
+    state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]], replies: Mapping[str, Replies]
 ) -> JsonObject:
     """What else the scores need.
 
@@ -135,7 +119,11 @@ def _details(
         },
         "how": {agent: [one.said.how if one.said else None for one in said] for agent, said in statements.items()},
         "lapses": {agent: [one.cause for one in said] for agent, said in statements.items()},
-        "tokens": {agent: [one.turns, one.tokens.prompt, one.tokens.completion] for agent, one in spent.items()},
+        "tokens": {
+            seat.agent: [one.turns, one.tokens.prompt, one.tokens.completion]
+            for seat in state.seats
+            for one in (replies[seat.agent],)
+        },
         "moved": {
             author: {reader: _pair(tally) for reader, tally in readers.items()}
             for author, readers in tallies.items()

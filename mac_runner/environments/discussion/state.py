@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from mac_runner.environments.discussion.identity import Identity
 from mac_runner.environments.discussion.questions import Question
-from mac_runner.environments.discussion.reading.answers import Cause, Problem
+from mac_runner.environments.discussion.reading.answers import Cause
 from mac_runner.environments.discussion.reading.words import words
 from mac_runner.environments.discussion.settings import DiscussionRole, RoutingStrategy, StoppingConfig
 
@@ -83,17 +83,13 @@ class Statement:
 
 @dataclass(slots=True)
 class DiscussionState:
-    """All that was said. `round` is the present one, and so how many are complete.
-
-    `problems` are those of replies in the present round, by place, of seats still to speak.
-    """
+    """All that was said. `round` is the present one, and so how many are complete."""
 
     question: Question
     seats: tuple[Seat, ...]
     participants: tuple[Seat, ...] = field(init=False)
     """The seats whose answers count."""
     statements: dict[tuple[int, int], Statement] = field(default_factory=dict)
-    problems: dict[int, tuple[Problem, ...]] = field(default_factory=dict)
     round: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -120,7 +116,6 @@ class DiscussionState:
     def put(self, seat: Seat, said: Said | None, cause: Cause | None = None, *, turn: str = "") -> None:
         """Record what `seat` says in the present round, in the turn with this key; None: it passes, for `cause`."""
         now = self.round
-        self.problems.pop(seat.place, None)
         self.statements[now, seat.place] = Statement(
             round=now, agent=seat.agent, place=seat.place, role=seat.role, said=said, cause=cause, turn=turn
         )

@@ -9,37 +9,24 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
-from mac_runner.config import AgentDefinition
-from mac_runner.environments.base import exhausted
+from mac_runner.config import AgentDefinition, RetryConfig
+from mac_runner.environments.dialogue import Dialogue, Flaw
 from mac_runner.environments.generators.replies import UnusableError, read_answer
 from mac_runner.environments.generators.table import Ask, Script, Table, Told
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.personas import introduction
 from mac_runner.errors import ConversationError
-from mac_runner.types import (
-    Agent,
-    FinishReason,
-    JsonObject,
-    Message,
-    Prompt,
-    Receipt,
-    ReceiptKind,
-    Reply,
-    Task,
-    Turn,
-    WhenExhausted,
-)
+from mac_runner.types import JsonObject, Message, Prompt, Reply, Task, Turn
 
 ROUNDS_MAX: Final = 100_000
 """No conversation has more rounds of questions."""
-OVERFLOW: Final = "what the agent was told has outgrown the context of the engine; tell less, or use a larger one"
 
 
 class Identity(NamedTuple):
@@ -74,21 +61,27 @@ class AskView:
         return tuple(told.text for told in self.told)
 
 
+class _Answer(NamedTuple):
+    value: Any = None
+    is_default: bool = False
+
+
+_NONE: Final = _Answer()
+
+
 @dataclass(slots=True)
 class _Open:
-    """A question that waits for its answer, and why the replies so far could not be used."""
+    """A question with its answer, once the turn with this key has given it."""
 
     ask: Ask
-    reasons: list[str] = field(default_factory=list)
-    is_answered: bool = False
-    answer: Any = None
-    is_default: bool = False
+    answer: _Answer = _NONE
     turn: str = ""
-    """The key of the turn that answered it."""
 
 
-class GeneratorConversation:
+class GeneratorConversation(Dialogue[_Answer]):
     """The Conversation contract over one generator."""
+
+    too_long = "what the agent was told has outgrown the context of the engine; tell less, or use a larger one"
 
     def __init__(
         self,
@@ -97,16 +90,13 @@ class GeneratorConversation:
         settings: Any,
         *,
         kind: str,
-        corrections_max: int,
-        when_exhausted: WhenExhausted,
+        retry: RetryConfig,
         identities: Mapping[str, Identity] = MappingProxyType({}),
     ) -> None:
+        super().__init__(task, retry)
         self._table = Table(task, settings)
         self._identities = identities
         self._kind = kind
-        self._corrections_max = corrections_max
-        self._when_exhausted = when_exhausted
-        self._agents: Mapping[str, Agent] = {agent.agent_id: agent for agent in task.agents}
         self._round = 0
         self._open: list[_Open] = []
         self._is_list = False
@@ -134,17 +124,19 @@ class GeneratorConversation:
 
     def turns(self) -> tuple[Turn, ...]:
         """One for each question that has no answer yet."""
-        return tuple(self._turn(place, one) for place, one in enumerate(self._open) if not one.is_answered)
-
-    def _turn(self, place: int, one: _Open) -> Turn:
-        agent = self._agents[one.ask.agent]
-        return Turn(round=self._round, agent=agent.agent_id, model=agent.model, place=place, attempt=len(one.reasons))
+        return tuple(
+            self._turn(one.ask.agent, round=self._round, place=place)
+            for place, one in enumerate(self._open)
+            if not one.turn
+        )
 
     def prompt(self, turn: Turn) -> Prompt:
         """The rules, all that the agent has read, and the question; each prompt begins like the one before it."""
         one = self._of(turn)
         told = self._told_to(turn.agent)
-        asked = "\n\n".join((*(each.text for each in told), one.ask.text, *_form(one.ask), *_correction(one)))
+        flaw = self._last_flaw(turn.agent)
+        correction = (f"Your last reply could not be used: {defuse(flaw)}. Try again.",) if flaw else ()
+        asked = "\n\n".join((*(each.text for each in told), one.ask.text, *_form(one.ask), *correction))
         return Prompt(
             messages=(Message(role="system", content=self._system(turn.agent)), Message(role="user", content=asked)),
             view=AskView(ask=one.ask, told=told, attempt=turn.attempt),
@@ -152,29 +144,25 @@ class GeneratorConversation:
             schema=one.ask.json_schema,
         )
 
-    def receive(self, turn: Turn, reply: Reply) -> Receipt:
-        """Read the answer, ask again, or take the default; with the last answer of a round the generator goes on."""
-        if reply.finish_reason is FinishReason.OVERFLOW:
-            return Receipt(kind=ReceiptKind.FAILURE, detail=OVERFLOW)
-        one = self._of(turn)
+    def _read(self, turn: Turn, reply: Reply) -> _Answer | Flaw:
         try:
-            one.answer = read_answer(one.ask, reply)
+            return _Answer(read_answer(self._of(turn).ask, reply))
         except UnusableError as fault:
-            reason, cause = str(fault), fault.cause
-            if len(one.reasons) < self._corrections_max:
-                one.reasons.append(reason)
-                return Receipt(kind=ReceiptKind.CORRECTION, detail=reason, cause=cause)
-            default = _shown(one.ask.default)
-            receipt = exhausted(turn, self._when_exhausted, default=default, reason=reason, cause=cause)
-            if receipt.kind is ReceiptKind.FAILURE:
-                return receipt
-            one.answer, one.is_default = one.ask.default, True
-        else:
-            receipt = Receipt(kind=ReceiptKind.ACT, detail=_shown(one.answer))
-        one.is_answered, one.turn = True, turn.key
-        if all(each.is_answered for each in self._open):
+            return Flaw(fault.cause, str(fault))
+
+    def _apply(self, turn: Turn, found: _Answer) -> str:
+        return self._answered(turn, found)
+
+    def _default(self, turn: Turn, flaw: Flaw) -> str:
+        return self._answered(turn, _Answer(self._of(turn).ask.default, is_default=True))
+
+    def _answered(self, turn: Turn, answer: _Answer) -> str:
+        """Keep an answer, and return it in words; with the last one of a round the generator goes on."""
+        one, shown = self._of(turn), _shown(answer.value)
+        one.answer, one.turn = answer, turn.key
+        if all(each.turn for each in self._open):
             self._close_round()
-        return receipt
+        return shown
 
     def record(self) -> JsonObject:
         """Who took part, and all messages of the game."""
@@ -190,7 +178,7 @@ class GeneratorConversation:
     def fingerprint(self) -> str:
         """Digest of all answers so far and of the corrections under way: the generator's state follows from them."""
         digest = self._digest.copy()
-        waiting = [[one.ask.agent, one.is_answered, _shown(one.answer), *one.reasons] for one in self._open]
+        waiting = [[one.ask.agent, one.turn, _shown(one.answer.value), self._pending()] for one in self._open]
         digest.update(json.dumps([self._round, waiting, self._outcome]).encode("ascii"))
         return digest.hexdigest()
 
@@ -209,11 +197,11 @@ class GeneratorConversation:
 
     def _close_round(self) -> None:
         for one in self._open:
-            self._digest.update(json.dumps([one.ask.agent, one.ask.text, _shown(one.answer)]).encode("ascii"))
-            if one.ask.is_remembered and not one.is_default:
+            self._digest.update(json.dumps([one.ask.agent, one.ask.text, _shown(one.answer.value)]).encode("ascii"))
+            if one.ask.is_remembered and not one.answer.is_default:
                 self._table.tell(_remembered(one), to=[one.ask.agent], when="Own")
                 self._told_by.append(one.turn)
-        answers = [one.answer for one in self._open]
+        answers = [one.answer.value for one in self._open]
         self._advance(answers if self._is_list else answers[0])
 
     def _advance(self, answer: Any) -> None:
@@ -290,11 +278,7 @@ def _remembered(one: _Open) -> str:
     A schema is left out, because it is long.
     """
     form = _form(one.ask) if one.ask.schema is None else ()
-    return "\n\n".join((one.ask.text, *form, f"You answered: {_shown(one.answer)}"))
-
-
-def _correction(one: _Open) -> tuple[str, ...]:
-    return (f"Your last reply could not be used: {defuse(one.reasons[-1])}. Try again.",) if one.reasons else ()
+    return "\n\n".join((one.ask.text, *form, f"You answered: {_shown(one.answer.value)}"))
 
 
 def _event(told: Told) -> JsonObject:

@@ -73,14 +73,12 @@ class GeneratorEnvironment:
 
     def open(self, task: Task) -> GeneratorConversation:
         """A conversation at its first question."""
-        retry = self._retry
         return GeneratorConversation(
             self._script,
             task,
             self._settings.model_copy(deep=True),  # What a script changes in them stays in its conversation.
             kind=self._kind,
-            corrections_max=retry.max_retries,
-            when_exhausted=retry.when_exhausted,
+            retry=self._retry,
             identities=self._identities,
         )
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from mac_runner.environments.base import exhausted
-from mac_runner.environments.town_of_salem.counts import ReplyCounts
+from mac_runner.config import RetryConfig
+from mac_runner.environments.dialogue import Dialogue, Flaw, Tried
+from mac_runner.environments.town_of_salem.counts import reply_counts
 from mac_runner.environments.town_of_salem.game_loop import GameLoop, OpenTurn
 from mac_runner.environments.town_of_salem.model.events import Events
 from mac_runner.environments.town_of_salem.model.state import GameState
@@ -31,21 +32,10 @@ from mac_runner.environments.town_of_salem.seat.asking import Asking
 from mac_runner.environments.town_of_salem.seat.context import Context, shorter_than
 from mac_runner.environments.town_of_salem.seat.knowledge import GameLog, view_of
 from mac_runner.environments.town_of_salem.seat.prompts import PLAIN, correction_text, observation_text
-from mac_runner.environments.town_of_salem.seat.replies import Cause, Chosen, Problem, ToolRequest, read
+from mac_runner.environments.town_of_salem.seat.replies import Cause, Chosen, Problem, read
 from mac_runner.environments.town_of_salem.seat.tools import TOOL_CALLS_PER_TURN_MAX, observe
 from mac_runner.environments.town_of_salem.settings import GameLatency
-from mac_runner.types import (
-    FinishReason,
-    JsonObject,
-    Message,
-    Prompt,
-    Receipt,
-    ReceiptKind,
-    Reply,
-    Task,
-    Turn,
-    WhenExhausted,
-)
+from mac_runner.types import JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
 
 if TYPE_CHECKING:
     from mac_runner.environments.town_of_salem.seat.template import GameTemplate
@@ -68,24 +58,7 @@ def _knows_its_roles(
     return call
 
 
-@dataclass(slots=True)
-class _Asked:
-    """How far a seat has come in its turn."""
-
-    step: int = 0
-    attempt: int = 0
-    """Corrections and overflows together."""
-    overflows: int = 0
-    took_ms: int = 0
-    """By the latency model."""
-    thread: list[Message] = field(default_factory=list)
-    """The messages since the seat was first asked."""
-    observations: tuple[str, ...] = ()
-    refused: list[Refusal] = field(default_factory=list)
-    """Replies that could not be used."""
-
-
-class Game:
+class Game(Dialogue[Chosen]):
     """One game of Town of Salem; see `environments.base.Conversation` for the contract."""
 
     def __init__(
@@ -94,8 +67,7 @@ class Game:
         task: Task,
         state: GameState,
         opening: Events,
-        max_retries: int,
-        when_exhausted: WhenExhausted = "pass",
+        retry: RetryConfig,
         latency: GameLatency | None = None,
         context_tokens_max: int | None = None,
         asking: Mapping[str, Asking] | None = None,
@@ -105,20 +77,19 @@ class Game:
 
         The catalogue in force is that of the game from now on.
         """
+        super().__init__(task, retry)
         self.catalogue = catalogue()
-        self._task = task
         self._context = Context(tokens_max=context_tokens_max, template=template)
         self._asking = [(asking or {}).get(agent.definition, PLAIN) for agent in task.agents]
-        self._max_retries = max_retries
-        self._when_exhausted = when_exhausted
-        self._seats = {agent.agent_id: agent.seat for agent in task.agents}
-        self._asked: dict[int, _Asked] = {}
         # By seat: the order in which seats learn of their limits must not show in a prompt.
         self._windows: dict[int, int] = {}
         self._latency = latency or GameLatency()
         self._open: tuple[Turn, ...] | None = None
         self._game = GameLoop(state, opening)
-        self._replies = ReplyCounts(len(state.players))
+        self._took_ms = Counter[int]()
+        """By seat, on the clock of the latency model: the turn so far."""
+        self._waits = Counter[str]()
+        """By player: how often it chose to wait."""
         self._outcome: JsonObject | None = None
         self._seen: Hindsight | None = None
 
@@ -138,7 +109,8 @@ class Game:
         """None while the game goes on, then its ending and how each player fared."""
         if self._outcome is None and self._game.state.result is not None:
             seen = self._hindsight()
-            self._outcome = outcome_of(self._game.state, self._task, self._game.log, seen, self._replies.by_seat)
+            counts = [reply_counts(self._replies[name], self._waits[name]) for name in self._agents]
+            self._outcome = outcome_of(self._game.state, self._task, self._game.log, seen, counts)
         return self._outcome
 
     def _hindsight(self) -> Hindsight:
@@ -161,108 +133,82 @@ class Game:
         Under information lag there is one per slot, and each is a round of its own, numbered as they start.
         """
         if self._open is None:
-            self._open = tuple([self._turn(turn) for turn in self._game.open_turns()])
+            self._open = tuple([self._asked(turn) for turn in self._game.open_turns()])
         return self._open
 
-    def _turn(self, open_turn: OpenTurn) -> Turn:
-        agent = self._task.agents[open_turn.seat]
-        asked = self._asked.get(open_turn.seat) or _Asked()
-        return Turn(
+    def _asked(self, open_turn: OpenTurn) -> Turn:
+        agents = self._task.agents
+        return self._turn(
+            agents[open_turn.seat].agent_id,
             round=open_turn.round,
-            agent=agent.agent_id,
-            model=agent.model,
             place=open_turn.place,
-            step=asked.step,
-            attempt=asked.attempt,
-            after=frozenset(self._task.agents[seat].agent_id for seat in open_turn.after),
+            after=frozenset(agents[seat].agent_id for seat in open_turn.after),
         )
 
     @_knows_its_roles
     def prompt(self, turn: Turn) -> Prompt:
         """The rules, the record, what the seat knows and is asked, and this turn so far."""
-        seat = self._seats[turn.agent]
-        asked = self._asked.get(seat)
-        view = view_of(self._game.state, self._game.log, seat, asked.observations if asked else ())
+        seat = self._agents[turn.agent].seat
+        asking = self._asking[seat]
+        tried = self._tried.get(turn.agent, ())
+        observed = tuple([each.receipt.detail for each in tried if each.receipt.kind is ReceiptKind.OBSERVATION])
         return self._context.prompt(
-            view,
-            asked.thread if asked else (),
-            asking=self._asking[seat],
-            may_ask=self._may_ask(asked),
+            view_of(self._game.state, self._game.log, seat, observed),
+            [message for each in tried for message in _said(each, asking)],
+            asking=asking,
+            may_ask=turn.step < TOOL_CALLS_PER_TURN_MAX,
             tokens_max=self._windows.get(seat),
         )
 
-    def _may_ask(self, asked: _Asked | None) -> bool:
-        return asked is None or asked.step < TOOL_CALLS_PER_TURN_MAX
-
     @_knows_its_roles
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
-        """Apply a reply, and count what was made of it."""
-        receipt = self._answer(turn, reply)
-        self._replies.add(self._seats[turn.agent], reply, receipt)
-        return receipt
-
-    def _answer(self, turn: Turn, reply: Reply) -> Receipt:
         """Answer a tool request, ask for a correction, or take the act (`wait` when no corrections are left)."""
-        if reply.finish_reason is FinishReason.OVERFLOW:
-            return self._shorten(turn)
         self._open = None
+        return super().receive(turn, reply)
+
+    def _read(self, turn: Turn, reply: Reply) -> Chosen | Flaw | Receipt:
         self._game.completion_tokens += reply.tokens.completion
-        seat = self._seats[turn.agent]
-        asked = self._asked.setdefault(seat, _Asked())
-        asked.took_ms += self._latency.generation_ms(reply)
+        seat = self._agents[turn.agent].seat
+        self._took_ms[seat] += self._latency.generation_ms(reply)
         reading = read(reply, self._game.state, seat)
-        if isinstance(reading, ToolRequest):
-            if self._may_ask(asked):
-                return self._observe(seat, asked, reading, reply)
-            reading = Problem(
-                Cause.TOO_MANY_TOOLS, f"you have asked tools {TOOL_CALLS_PER_TURN_MAX} times in this turn; now act"
-            )
         if isinstance(reading, Problem):
-            asked.refused.append(self._refusal(turn, seat, reading.reason))
-            if asked.attempt - asked.overflows < self._max_retries:
-                asked.attempt += 1
-                self._go_on(asked, reply, correction_text(reading.reason, self._asking[seat]))
-                return Receipt(kind=ReceiptKind.CORRECTION, detail=reading.reason, cause=reading.cause)
-            receipt = exhausted(turn, self._when_exhausted, default="wait", reason=reading.reason, cause=reading.cause)
-            if receipt.kind is ReceiptKind.DEFAULT:
-                self._take(turn, Chosen(act=Act(seat=seat, verb="wait")), is_default=True)
-            return receipt
-        self._take(turn, reading)
-        return Receipt(kind=ReceiptKind.ACT, detail=reading.act.verb)
+            return Flaw(reading.cause, reading.reason)
+        if isinstance(reading, Chosen):
+            return reading
+        if turn.step == TOOL_CALLS_PER_TURN_MAX:
+            text = f"you have asked tools {TOOL_CALLS_PER_TURN_MAX} times in this turn; now act"
+            return Flaw(Cause.TOO_MANY_TOOLS, text)
+        self._took_ms[seat] += self._latency.tool_ms
+        view = view_of(self._game.state, self._game.log, seat)
+        return Receipt(kind=ReceiptKind.OBSERVATION, detail=observe(view, reading.name, reading.argument))
 
-    def _take(self, turn: Turn, chosen: Chosen, *, is_default: bool = False) -> None:
-        asked = self._asked.pop(chosen.act.seat)
-        refused = tuple(asked.refused)
-        self._game.take(chosen, turn=turn.key, took_ms=asked.took_ms, is_default=is_default, refused=refused)
+    def _apply(self, turn: Turn, found: Chosen) -> str:
+        self._waits[turn.agent] += found.act.verb == "wait"
+        self._take(turn, found, self._refusals(turn))
+        return found.act.verb
 
-    def _refusal(self, turn: Turn, seat: int, reason: str) -> Refusal:
+    def _default(self, turn: Turn, flaw: Flaw) -> str:
+        wait = Chosen(act=Act(seat=self._agents[turn.agent].seat, verb="wait"))
+        self._take(turn, wait, [*self._refusals(turn), self._refusal(turn, turn.key, flaw.reason)], is_default=True)
+        return wait.act.verb
+
+    def _take(self, turn: Turn, chosen: Chosen, refused: Sequence[Refusal], *, is_default: bool = False) -> None:
+        took_ms = self._took_ms.pop(chosen.act.seat)
+        self._game.take(chosen, turn=turn.key, took_ms=took_ms, is_default=is_default, refused=tuple(refused))
+
+    def _refusals(self, turn: Turn) -> list[Refusal]:
+        return [self._refusal(turn, each.turn, each.receipt.detail) for each in self._flawed(turn.agent)]
+
+    def _refusal(self, turn: Turn, key: str, reason: str) -> Refusal:
         state = self._game.state
-        return Refusal(
-            day=state.day, phase=state.phase.value, round=turn.round, turn=turn.key, seat=seat, reason=reason
-        )
+        seat = self._agents[turn.agent].seat
+        return Refusal(day=state.day, phase=state.phase.value, round=turn.round, turn=key, seat=seat, reason=reason)
 
-    def _shorten(self, turn: Turn) -> Receipt:
+    def _overflow(self, turn: Turn) -> Receipt:
         """Ask again with a shorter prompt; one that cannot be shorter fails when it is rendered."""
-        seat = self._seats[turn.agent]
-        self._windows[seat] = limit = shorter_than(self.prompt(turn))
-        self._open = None
-        asked = self._asked.setdefault(seat, _Asked())
-        asked.attempt += 1
-        asked.overflows += 1
+        limit = self._windows[self._agents[turn.agent].seat] = shorter_than(self.prompt(turn))
         reason = f"the prompt does not fit the engine's context; it is asked again with about {limit} tokens"
         return Receipt(kind=ReceiptKind.CORRECTION, detail=reason)
-
-    def _observe(self, seat: int, asked: _Asked, request: ToolRequest, reply: Reply) -> Receipt:
-        observation = observe(view_of(self._game.state, self._game.log, seat), request.name, request.argument)
-        asked.step += 1
-        asked.took_ms += self._latency.tool_ms
-        asked.observations = (*asked.observations, observation)
-        self._go_on(asked, reply, observation_text(observation))
-        return Receipt(kind=ReceiptKind.OBSERVATION, detail=observation)
-
-    def _go_on(self, asked: _Asked, reply: Reply, said: str) -> None:
-        asked.thread.append(Message(role="assistant", content=reply.text))
-        asked.thread.append(Message(role="user", content=said))
 
     @_knows_its_roles
     def record(self) -> JsonObject:
@@ -271,6 +217,17 @@ class Game:
 
     def fingerprint(self) -> str:
         """SHA-256 of the state, the log, the acts and the turns under way."""
-        asked = {str(seat): asdict(asked) for seat, asked in sorted(self._asked.items())}
-        whole = {**self._game.as_json(), "asked": asked, "windows": sorted(self._windows.items())}
+        whole = {**self._game.as_json(), "asked": self._pending(), "windows": sorted(self._windows.items())}
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=sorted).encode()).hexdigest()
+
+
+def _said(tried: Tried, asking: Asking) -> tuple[Message, ...]:
+    """A reply as its player finds it in the next prompt, and what the game said to it."""
+    detail = tried.receipt.detail
+    if tried.receipt.kind is ReceiptKind.OBSERVATION:
+        answer = observation_text(detail)
+    elif tried.receipt.cause is not None:
+        answer = correction_text(detail, asking)
+    else:  # The prompt was too long: there is no reply.
+        return ()
+    return (Message(role="assistant", content=tried.reply.text), Message(role="user", content=answer))

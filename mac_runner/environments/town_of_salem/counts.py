@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from mac_runner.environments.dialogue import Replies
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, leaning
 from mac_runner.environments.town_of_salem.claims.estimates import estimates
 from mac_runner.environments.town_of_salem.measures import Count
@@ -24,7 +25,7 @@ from mac_runner.environments.town_of_salem.record.claim_verdicts import (
 )
 from mac_runner.environments.town_of_salem.record.nights import effects
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
-from mac_runner.types import Receipt, ReceiptKind, Reply
+from mac_runner.types import ReceiptKind
 
 _VERDICTS = {Verdict.HONEST: Count.HONEST, Verdict.LIE: Count.LIE, Verdict.UNCLEAR: Count.UNCLEAR}
 _KINDS = {
@@ -42,28 +43,23 @@ _SEEN = frozenset(
 """The kinds of events that change what is counted."""
 
 
-class ReplyCounts:
-    """What was made of the replies of each seat."""
-
-    def __init__(self, seats: int) -> None:
-        self.by_seat: tuple[Counter[str], ...] = tuple(Counter() for _ in range(seats))
-
-    def add(self, seat: int, reply: Reply, receipt: Receipt) -> None:
-        """Count one reply."""
-        row = self.by_seat[seat]
-        row[Count.REPLY] += 1
-        if receipt.kind in _KINDS:
-            row[_KINDS[receipt.kind]] += 1
-        if receipt.kind in (ReceiptKind.ACT, ReceiptKind.DEFAULT):
-            row[Count.TURN] += 1
-        if receipt.kind is ReceiptKind.ACT and receipt.detail == "wait":
-            row[Count.SILENT] += 1
-        if receipt.cause is not None:
-            row[f"{Count.REFUSED}.{receipt.cause}"] += 1
-        if reply.tokens.is_counted:
-            row[Count.COUNTED_REPLY] += 1
-            row[Count.PROMPT_TOKENS] += reply.tokens.prompt
-            row[Count.COMPLETION_TOKENS] += reply.tokens.completion
+def reply_counts(replies: Replies, waits: int) -> Counter[str]:
+    """What was made of the replies of a seat, which chose to wait so often."""
+    row = Counter[str](
+        {
+            Count.REPLY: replies.turns,
+            **{count: replies.of(kind) for kind, count in _KINDS.items()},
+            Count.TURN: replies.of(ReceiptKind.ACT, ReceiptKind.DEFAULT),
+            Count.SILENT: waits,
+            Count.COUNTED_REPLY: replies.counted,
+            Count.PROMPT_TOKENS: replies.tokens.prompt,
+            Count.COMPLETION_TOKENS: replies.tokens.completion if replies.counted else 0,
+        }
+    )
+    for (_, cause), count in replies.counts.items():
+        if cause is not None:
+            row[f"{Count.REFUSED}.{cause}"] += count
+    return row
 
 
 def measure(

@@ -6,8 +6,9 @@ from dataclasses import fields, replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from mac_runner.config import AgentDefinition, Experiment, reply_form_of
+from mac_runner.config import AgentDefinition, Experiment, RetryConfig, reply_form_of
 from mac_runner.environments.base import Policy
+from mac_runner.environments.dialogue import rehearsal
 from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.casting import Casting
 from mac_runner.environments.town_of_salem.conversation import Game
@@ -18,7 +19,7 @@ from mac_runner.environments.town_of_salem.rules.moves import new_game
 from mac_runner.environments.town_of_salem.seat.asking import Asking
 from mac_runner.environments.town_of_salem.settings import GameCalendar, GameConfig
 from mac_runner.errors import ConfigError, ConversationError
-from mac_runner.types import Agent, Lineup, Reply, Sampling, Task, stable_hash
+from mac_runner.types import Lineup, Reply, Task, stable_hash
 
 if TYPE_CHECKING:
     from mac_runner.environments.town_of_salem.seat.template import GameTemplate
@@ -46,8 +47,7 @@ class TownOfSalem:
         self._latency = game.latency
         self.transcript_bytes_min = _turns_min(len(self._slots), game.calendar) * _TURN_BYTES_MIN
         self._context_tokens_max = game.context_tokens_max
-        self._max_retries = experiment.retry_config.max_retries
-        self._when_exhausted = experiment.retry_config.when_exhausted
+        self._retry = experiment.retry_config
         self._template = None
         if game.template is not None:
             self._template = self._catalogue.bound(self._checked_template)(experiment, game)
@@ -79,8 +79,7 @@ class TownOfSalem:
             task=task,
             state=state,
             opening=opening,
-            max_retries=self._max_retries,
-            when_exhausted=self._when_exhausted,
+            retry=self._retry,
             latency=self._latency,
             context_tokens_max=self._context_tokens_max,
             asking=self._asking,
@@ -105,15 +104,11 @@ class TownOfSalem:
         for asking in dict.fromkeys(self._asking.values()):
             names = NAMES[: len(roles)]
             state, opening = new_game(seed=0, names=names, roles=roles, lobby=self._slots, options=options)
-            agents = tuple(
-                Agent(agent_id=name, definition="all", model="", seat=seat, slot=seat, sampling=Sampling())
-                for seat, name in enumerate(names)
-            )
             game = Game(
-                task=Task(index=0, task_id="rehearsal", seed=0, agents=agents),
+                task=rehearsal(names),
                 state=state,
                 opening=opening,
-                max_retries=0,
+                retry=RetryConfig(max_retries=0),
                 asking={"all": asking},
                 template=template,
             )

@@ -14,7 +14,7 @@ from functools import cache
 from random import Random
 from typing import Any, get_args
 
-from mac_runner.config import Experiment
+from mac_runner.config import Experiment, RetryConfig
 from mac_runner.environments import Policy, town_of_salem
 from mac_runner.environments.testing import receive
 from mac_runner.environments.town_of_salem.testing import (
@@ -247,11 +247,12 @@ def open_game(
     lobby: Sequence[str] = (),
     tools: Sequence[ToolName] = ALL_TOOLS,
     asking: Asking | None = None,
+    max_retries: int = 2,
     **more: Any,
 ) -> Game:
     """A Conversation at its beginning, `roles` by seat; the public list of slots is `lobby`, else the roles.
 
-    All seats are asked as `asking` says, and two corrections are made; `more` is of the Game.
+    All seats are asked as `asking` says; `more` is of the Game.
     """
     task, slots = make_task(roles, seed=seed), tuple(lobby) or tuple(sorted(roles))
     rules = replace(options or Options(), tools=tuple(tools))
@@ -264,7 +265,8 @@ def open_game(
         speak_after=speak_after,
     )
     asked = {} if asking is None else {agent.definition: asking for agent in task.agents}
-    return Game(task=task, state=state, opening=opening, asking=asked, **{"max_retries": 2, **more})
+    retry = RetryConfig(max_retries=max_retries)
+    return Game(task=task, state=state, opening=opening, retry=retry, asking=asked, **more)
 
 
 def first_game(experiment: Experiment) -> Game:

@@ -15,6 +15,7 @@ from random import Random
 
 import pytest
 
+from mac_runner.config import RetryConfig
 from mac_runner.environments.town_of_salem.testing import (
     TOOL_CALLS_PER_TURN_MAX,
     Death,
@@ -240,7 +241,7 @@ def test_keeper_who_speaks_elsewhere_is_heard_there_when_all_are() -> None:
     game = night(roles=(*JAIL, "medium"))
     dead = replace(game.state.players[7], death=Death(day=1, at_night=False, causes=("lynch",)))
     haunted = replace(game.state.with_player(dead), seance=Seance(medium=7, target=3), order=(*game.state.order, 7))
-    game = Game(task=make_task((*JAIL, "medium")), state=haunted, opening=(), max_retries=0)
+    game = Game(task=make_task((*JAIL, "medium")), state=haunted, opening=(), retry=RetryConfig(max_retries=0))
     before, events = game.prompt(turn_of(game, "Hester")).sha256, len(game.log.events)
     say(game, "Dorothea", '<speak channel="seance">Who killed you?</speak>')
 
