@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mac_runner import registry
-from mac_runner.environments.discussion.testing import MEASURES, discussion_results
+from mac_runner.environments.discussion.testing import ALL_MEASURES, discussion_results
 from mac_runner.environments.town_of_salem.testing import MEASURES as GAME_MEASURES
 from mac_runner.environments.town_of_salem.testing import Count, game_results, seat_measure
 from mac_runner.errors import RunDirectoryError
@@ -193,7 +193,7 @@ def test_one_more_measure_of_discussions_is_seen_everywhere(monkeypatch: pytest.
         title="How often do discussions last?",
         unit="discussions",
     )
-    more = {"discussion": discussion_results((*MEASURES, long))}
+    more = {"discussion": discussion_results((*ALL_MEASURES, long))}
     monkeypatch.setattr(registry, "_builtin_results", lambda: more)
     rows = rows_of(outcome(), outcome(verdict="A"), outcome(verdict="A", rounds=1, answers={}, changes=[]))
     summary = summary_of(rows)
@@ -211,8 +211,8 @@ def test_one_more_measure_of_games_is_seen_everywhere(monkeypatch: pytest.Monkey
     monkeypatch.setattr(registry, "_builtin_results", lambda: {"game": game_results((*GAME_MEASURES, *waits))})
 
     def game(days: int, silent: int) -> JsonObject:
-        counts = {"tu": 4, "si": silent} if silent else {"tu": 4}
-        player = {"agent": "Ann", "definition": "a", "model": "m", "role": "doctor", "faction": "town", "won": True}
+        counts: JsonObject = {"tu": 4, "si": silent} if silent else {"tu": 4}
+        player: JsonObject = {"agent": "Ann", "definition": "a", "model": "m", "role": "doctor", "faction": "town", "won": True}
         return {
             "kind": "game",
             "ending": "win",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mac_runner.environments.discussion.formats import convert
 from mac_runner.environments.discussion.settings import DiscussionConfig, rule_problems, warnings, with_materials
 from mac_runner.registry import Converter, EnvironmentSpec, Imported, Importer
 from mac_runner.types import JsonObject
@@ -26,9 +26,15 @@ def _build(experiment: Experiment) -> Environment:
 
 
 def _results() -> ResultsSpec:
-    from mac_runner.environments.discussion.results.tables import RESULTS
+    from mac_runner.environments.discussion.results import RESULTS
 
     return RESULTS
+
+
+def _converted(name: str, files: Mapping[str, bytes], metadata: tuple[str, bytes] | None = None) -> bytes:
+    from mac_runner.environments.discussion.formats import convert
+
+    return convert(name, files, metadata)
 
 
 def _from_mac_fairness(values: JsonObject, source: Path, folder: Path) -> Imported:
@@ -61,7 +67,7 @@ SPEC = EnvironmentSpec(
     results=_results,
     measures=("changes", "changes_by_identity", "influence", "roles", "bias", "item", "moved"),
     converters={
-        name: Converter(files, partial(convert, name), _METADATA.get(name, "")) for name, files in _RELEASES.items()
+        name: Converter(files, partial(_converted, name), _METADATA.get(name, "")) for name, files in _RELEASES.items()
     },
     importers={"mac-fairness": Importer("a configuration, with or without _grid", _from_mac_fairness)},
 )

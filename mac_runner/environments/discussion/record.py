@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import to_builtins
+
 from mac_runner.environments.dialogue import Replies
-from mac_runner.environments.discussion.benchmarks import benchmark_item
+from mac_runner.environments.discussion.formats import benchmark_item
 from mac_runner.environments.discussion.influence import (
     Tally,
     changes_by_identity,
@@ -105,7 +107,7 @@ def _details(
         for seat in state.participants
     }
     return {
-        "item": benchmark_item(state.question),
+        "item": to_builtins(benchmark_item(state.question)),
         "order": _order(state),
         "agents": {
             seat.agent: {

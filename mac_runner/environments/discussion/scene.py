@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, TypeAlias, get_args
 
 from mac_runner.environments.discussion.identity import Identity
 from mac_runner.environments.discussion.influence import Exposure, Tally, exposures, influence
+from mac_runner.environments.discussion.outcome import DiscussionResult
 from mac_runner.environments.discussion.questions import Question, parse_question
-from mac_runner.environments.discussion.results.outcome import DiscussionResult
 from mac_runner.environments.discussion.settings import DiscussionRole
 from mac_runner.environments.discussion.state import DiscussionState, Said, Seat, Statement, same
 from mac_runner.environments.discussion.targets import bias_item

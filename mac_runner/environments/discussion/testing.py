@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from mac_runner.environments.discussion.benchmarks import benchmark_item
+from mac_runner.environments.discussion.answer_table import ANSWER_COLUMNS, answer_rows
+from mac_runner.environments.discussion.bias import Answer, Tally, stances_of
 from mac_runner.environments.discussion.bots import POLICIES
+from mac_runner.environments.discussion.comparisons import COMPARED, KEY, compare_discussions
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
-from mac_runner.environments.discussion.formats import convert
+from mac_runner.environments.discussion.formats import benchmark_item, convert
 from mac_runner.environments.discussion.identity import identity_of
 from mac_runner.environments.discussion.imports.yaml_text import yaml_text
 from mac_runner.environments.discussion.influence import NOT_SHOWN
-from mac_runner.environments.discussion.measures import MEASURES, own_identity
+from mac_runner.environments.discussion.measures import own_identity
+from mac_runner.environments.discussion.outcome import BiasItem
 from mac_runner.environments.discussion.prompts import DiscussionView, aside_field
 from mac_runner.environments.discussion.questions import (
     YES_OR_NO,
@@ -25,14 +28,10 @@ from mac_runner.environments.discussion.reading.answers import ANSWER_CHARS_MAX,
 from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed
 from mac_runner.environments.discussion.reading.unknowns import refuses, unknown_choice
 from mac_runner.environments.discussion.reading.words import words
-from mac_runner.environments.discussion.results.answer_table import ANSWER_COLUMNS, answer_rows
-from mac_runner.environments.discussion.results.bias import Tally, stances_of
-from mac_runner.environments.discussion.results.comparisons import COMPARED, KEY, compare_discussions
-from mac_runner.environments.discussion.results.counter import DiscussionResults
-from mac_runner.environments.discussion.results.outcome import BiasItem
-from mac_runner.environments.discussion.results.stances import Answer
-from mac_runner.environments.discussion.results.tables import (
+from mac_runner.environments.discussion.results import (
+    ALL_MEASURES,
     RESULTS,
+    DiscussionResults,
     discussion_figures,
     discussion_lines,
     discussion_results,

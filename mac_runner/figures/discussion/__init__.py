@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from mac_runner.config import recorded_speakers
 from mac_runner.environments.discussion.measures import CONFORMITY
-from mac_runner.environments.discussion.results.counter import DiscussionResults
+from mac_runner.environments.discussion.results import DiscussionResults
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.discussion.course import course_figure, transition_figures
 from mac_runner.figures.discussion.differences import difference_figures

@@ -6,19 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mac_runner.compared import CLUSTERS_MIN, RESAMPLES, how_paired
+from mac_runner.environments.discussion.comparisons import COMPARED, compare_discussions, grid_differences, paired_of
 from mac_runner.environments.discussion.measures import MEASURES
-from mac_runner.environments.discussion.results.comparison_tables import grid_differences
-from mac_runner.environments.discussion.results.comparisons import (
-    COMPARED,
-    KEY,
-    compare_discussions,
-    families_in_words,
-)
 from mac_runner.figures.charts import forest
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.model import DataColumn, Figure, Method, Value, interval_columns
 from mac_runner.printable import counted
-from mac_runner.results import Declared, Difference, PlayedCombination, section
+from mac_runner.results import Declared, Difference, PlayedCombination
 from mac_runner.types import JsonObject
 
 _WORDS: Final = {
@@ -41,8 +35,8 @@ def difference_figures(study: Study) -> tuple[Figure, ...]:
     found = grid_differences(compared)
     order = sorted(found, key=lambda name: (name != study.primary, [*COMPARED].index(name)))
     rows = {name: [_row(name, run, one) for run, one in found[name].items() if one.diff is not None] for name in order}
-    over = families_in_words(section(compared, KEY))
-    families = f"Benjamini and Hochberg (q) over the {over}"
+    paired = paired_of(compared)
+    families = f"Benjamini and Hochberg (q) over the {paired.families_in_words() if paired else 0}"
     if len(study.runs) == 2:
         return tuple(_of_two(rows, study, families))
     return tuple(_figures(rows, study, families))

@@ -10,6 +10,7 @@ from typing import Any
 import pandas
 import pytest
 import scipy.stats
+from msgspec import to_builtins
 
 from mac_runner.environments.discussion.testing import (
     YES_OR_NO,
@@ -51,7 +52,7 @@ def of(question: Question, *answers: str | None) -> JsonObject:
         answer=answers[0],
         answers={f"agent_{place}": [answer] for place, answer in enumerate(answers)},
         changes=[],
-        item=benchmark_item(question),
+        item=to_builtins(benchmark_item(question)),
     )
 
 
@@ -218,8 +219,7 @@ def test_metadata_of_difference_awareness_that_contradicts_the_right_answer_is_l
     ]
     for metadata in wrong:
         bad = replace(TREATMENT, source_metadata={**(TREATMENT.source_metadata or {}), **metadata})
-        scored = counted(of(bad, "A"))["difference_awareness"]
-        assert (scored["left_out"], scored["group"]) == (1, {}), metadata
+        assert counted(of(bad, "A"))["difference_awareness"] == {"left_out": 1}, metadata
     plain = of(replace(DECISION, source_dataset="BBQ"), "yes")
     assert plain["item"] is None
     assert not {"discrim_eval", "difference_awareness"} & counted(plain).keys(), "of other discussions"

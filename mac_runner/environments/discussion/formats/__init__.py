@@ -1,4 +1,7 @@
-"""The releases of public benchmarks, converted to files of questions. One module a benchmark."""
+"""Public benchmarks: their releases, converted to files of questions, and what their scores need of a question.
+
+One module a benchmark, with its scores; those of BBQ are in `bias.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ from mac_runner.environments.discussion.formats.bbq_metadata import BbqMetadata
 from mac_runner.environments.discussion.formats.difference_awareness import (
     difference_awareness_lines,
     difference_awareness_question,
+    treatment_item,
 )
-from mac_runner.environments.discussion.formats.discrim_eval import discrim_eval_question
+from mac_runner.environments.discussion.formats.discrim_eval import decision_item, discrim_eval_question
+from mac_runner.environments.discussion.outcome import Decision, Treatment
 from mac_runner.environments.discussion.questions import Question, json_lines, read_questions
 from mac_runner.problems import config_error
 from mac_runner.types import JsonObject
@@ -59,3 +64,17 @@ def convert(name: str, files: Mapping[str, bytes], metadata: tuple[str, bytes] |
     written = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass")
     read_questions({"what they amount to": written})
     return written
+
+
+def benchmark_item(question: Question) -> Decision | Treatment | None:
+    """What the scores of its benchmark need of `question`; None for a question of no such benchmark.
+
+    A question that lacks some of it has an item with None in its place: results leave it out and count it.
+    """
+    match question.source_dataset:
+        case "DiscrimEval":
+            return decision_item(question)
+        case "DifferenceAwareness":
+            return treatment_item(question)
+        case _:
+            return None

@@ -7,16 +7,13 @@ There are three kinds of answer: `first`, those of participants in the first rou
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
 from mac_runner.measures import Share
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
-
-KINDS: Final = ("first", "final", "group")
-ALL: Final = "all"
 
 
 class BiasItem(msgspec.Struct, frozen=True):

@@ -1,34 +1,31 @@
-"""Results of discussions for readers: tables of rates and bias scores, and the figures of a grid."""
+"""Results of discussions: counted one by one, and for readers as lines, tables, the figures of a grid and columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from copy import copy
+from typing import Any, Final
 
-from mac_runner.environments.discussion.measures import MEASURES
-from mac_runner.environments.discussion.results.answer_table import (
+from mac_runner.environments.discussion.answer_table import (
     ANSWERS,
     DISCUSSION_AGENT_COLUMNS,
     DISCUSSION_CONVERSATION_COLUMNS,
 )
-from mac_runner.environments.discussion.results.bias import short_signed
-from mac_runner.environments.discussion.results.comparison_tables import (
+from mac_runner.environments.discussion.bias import ALL, BIAS, short_signed
+from mac_runner.environments.discussion.comparisons import (
+    COMPARED,
     UNDECLARED,
+    compare_discussions,
     grid_differences,
     paired_tables,
     primary_words,
 )
-from mac_runner.environments.discussion.results.comparisons import COMPARED, compare_discussions
-from mac_runner.environments.discussion.results.counter import DiscussionResults
-from mac_runner.environments.discussion.results.difference_awareness import (
-    difference_awareness_figures,
-    difference_awareness_tables,
-)
-from mac_runner.environments.discussion.results.discrim_eval import discrim_eval_figures, discrim_eval_tables
-from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult, discussion_rewards
-from mac_runner.environments.discussion.results.power import power_lines
+from mac_runner.environments.discussion.formats.difference_awareness import DIFFERENCE_AWARENESS
+from mac_runner.environments.discussion.formats.discrim_eval import DISCRIM_EVAL
+from mac_runner.environments.discussion.measures import ACCURACY, MEASURES
+from mac_runner.environments.discussion.outcome import DiscussionResult, discussion_rewards
 from mac_runner.environments.discussion.scene import STANCES, discussion_scene
-from mac_runner.measures import Measure, ResultsSpec, measure_figures, measure_tables
+from mac_runner.measures import Counted, Measure, ResultsSpec, measure_figures, measure_tables
 from mac_runner.results import (
     DEFAULTS_HEAD,
     DEFAULTS_NOTE,
@@ -39,8 +36,10 @@ from mac_runner.results import (
     Table,
     Value,
     count_text,
+    decimal_text,
     default_shares,
     integer,
+    number,
     parsed,
     rate_words,
     section,
@@ -49,12 +48,69 @@ from mac_runner.results import (
 )
 from mac_runner.types import JsonObject, JsonValue
 
+ALL_MEASURES: Final = (*MEASURES, *DISCRIM_EVAL, *DIFFERENCE_AWARENESS)
+_BEGUN: Final[tuple[tuple[str, JsonValue], ...]] = (
+    *(("n", 0), ("rounds_mean", None), ("ended_by", {}), ("passes", 0), ("refusals", 0), ("roles", {})),
+    ("changes_by_round", {}),
+    *((f"{what}_by_{whose}", {}) for whose in ("identity", "own_identity") for what in ("changes", "followed")),
+)
+"""What the summary has without a case too."""
+_DETECTABLE: Final = {
+    "accuracy": (ACCURACY, ("final",), 1, "{points} points in right final answers", 100),
+    "bias_ambiguous": (BIAS, ("final", ALL, "ambiguous"), 2, "{points} in the bias score of ambiguous contexts", 1),
+    "bias_disambiguated": (BIAS, ("final", ALL, "disambiguated"), 2, "{points} in that of disambiguated ones", 1),
+}
+"""The figures of a run whose power is told: their measure and keys, their range, and how a difference is written."""
 _RIGHT: Final = {"first": "at first", "group": "as a group"}
 _WHOSE: Final = {"agent": "definition", "author": "definition", "identity": "definition", "model": "model"}
 """Whose defaults the rows of a table are marked with, by the head of their names.
 
 An agent without a persona is its own identity.
 """
+
+
+class DiscussionResults:
+    """Counts discussions one by one; its memory follows the number of questions, agents, rounds and categories."""
+
+    def __init__(self, measures: Sequence[Measure] = ALL_MEASURES) -> None:
+        self.counted = Counted(measures)
+
+    def add(self, outcome: JsonObject, where: str) -> None:
+        """Count one finished discussion."""
+        result = parsed(DiscussionResult, outcome, where)
+        self.counted.add(result, result.question_id)
+
+    def report(self) -> JsonObject:
+        """`discussions`: the counts with rates, scores and intervals; and sections beside it."""
+        report: Any = self.counted.report({"discussions": {key: copy(empty) for key, empty in _BEGUN}})
+        if power := dict(self._power()):
+            report["discussions"]["power"] = power
+        found: JsonObject = report
+        return found
+
+    def _power(self) -> Iterator[tuple[str, float | None]]:
+        """What difference between two cells of this size would show, with a power of 80 % at a level of 5 %.
+
+        For two cells of a design with as many questions each, that differ in their questions. Cells that share their
+        questions are compared in pairs, which shows smaller differences. The cases are those that the questions are
+        worth. None where the whole range of the figure is too small.
+        """
+        for name, (measure, keys, whole, *_) in _DETECTABLE.items():
+            kept = self.counted.kept.get(measure.place, {}).get(keys)
+            if kept is not None and (value := kept.detectable()) is not None:
+                yield name, round(value, 4) if value <= whole else None
+
+
+def _power_lines(report: JsonObject) -> Iterator[tuple[str, str]]:
+    """One line: what this many questions can show."""
+    if found := section(report, "power"):
+        parts = [
+            words.format(points=decimal_text(value * scale))
+            for name, (*_, words, scale) in _DETECTABLE.items()
+            if (value := number(found.get(name))) is not None
+        ]
+        shown = ", ".join(parts) or "no difference, for want of questions,"
+        yield "could show", f"{shown} between two such runs (power 80%, level 5%); less in pairs"
 
 
 def discussion_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
@@ -65,7 +121,7 @@ def discussion_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
         rounds = report.get("rounds_mean")
         mean = f"{rounds:.1f}" if isinstance(rounds, int | float) else UNKNOWN
         yield "discussions", f"{count_text(report.get('n'))}; {mean} rounds on average; ended by: {ended}"
-        yield from power_lines(report)
+        yield from _power_lines(report)
     yield from _repetition_lines(summary)
 
 
@@ -102,7 +158,7 @@ def _span(interval: JsonValue) -> str:
     return " to ".join(map(short_signed, interval)) if isinstance(interval, list) else UNKNOWN
 
 
-def discussion_tables(summary: JsonObject, measures: Sequence[Measure] = MEASURES) -> Iterator[Table | str]:
+def discussion_tables(summary: JsonObject, measures: Sequence[Measure] = ALL_MEASURES) -> Iterator[Table | str]:
     """A table for each thing that was counted; rows of agents and models say how often they took their default."""
     has_defaults = False
     report = section(summary, "discussions")
@@ -114,21 +170,14 @@ def discussion_tables(summary: JsonObject, measures: Sequence[Measure] = MEASURE
         marked = with_defaults_column(part, [[shares.get(name)] for name, *_ in part.rows], len(part.numbers))
         has_defaults = has_defaults or DEFAULTS_HEAD in marked.numbers
         yield marked
-    yield from discrim_eval_tables(section(report, "discrim_eval"))
-    yield from difference_awareness_tables(section(report, "difference_awareness"))
     if has_defaults:
         yield DEFAULTS_NOTE
 
 
-def discussion_figures(summary: JsonObject, measures: Sequence[Measure] = MEASURES) -> dict[str, Figure]:
-    """The figures of the measures, the answers without a bias score, and the scores of benchmarks."""
-    report = section(summary, "discussions")
-    return {
-        **measure_figures(measures, summary),
-        **dict(_unscored_figures(section(report, "bias"))),
-        **dict(discrim_eval_figures(section(report, "discrim_eval"))),
-        **dict(difference_awareness_figures(section(report, "difference_awareness"))),
-    }
+def discussion_figures(summary: JsonObject, measures: Sequence[Measure] = ALL_MEASURES) -> dict[str, Figure]:
+    """The figures of the measures, and the answers without a bias score."""
+    unscored = _unscored_figures(section(section(summary, "discussions"), "bias"))
+    return {**measure_figures(measures, summary), **dict(unscored)}
 
 
 def _unscored_figures(bias: JsonObject) -> Iterator[tuple[str, Figure]]:
@@ -173,7 +222,7 @@ DISCUSSION_COLUMNS: Final = Columns(
 )
 
 
-def discussion_results(measures: Sequence[Measure] = MEASURES) -> ResultsSpec:
+def discussion_results(measures: Sequence[Measure] = ALL_MEASURES) -> ResultsSpec:
     """How discussions are counted by some measures, and shown."""
     return ResultsSpec(
         counter=lambda: DiscussionResults(measures),

@@ -1,1 +1,0 @@
-"""Results of discussions: counted from their outcomes, and shown."""

@@ -1,0 +1,238 @@
+"""What measures of discussions have in common: how they are declared, and what they keep that is more than a rate.
+
+There are three kinds of answers: first ones, last ones, and that of the group (`outcome.py`). A pass counts as wrong.
+For the group, a pass is a discussion without an answer: a tie, or passes only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from mac_runner.environments.discussion.outcome import Decision, DiscussionResult, Treatment
+from mac_runner.intervals import ClusteredRate, detectable_difference
+from mac_runner.measures import By, Keys, Measure, Rate, Share, Statistic
+from mac_runner.results import count_text, integer, section
+from mac_runner.types import JsonObject
+
+_BY_QUESTION: Final = (
+    "A rate over answers has Wilson's 95 % interval of as many answers as these are worth, because answers to one "
+    "question go together: a question is a cluster, or a discussion where all are of one question (Korn and Graubard "
+    "1998)"
+)
+KIND: Final = By(
+    "answers",
+    {"first": "first answers", "final": "last answers", "group": "answer of the group"},
+    {"first": "first", "final": "last", "group": "group"},
+)
+KINDS: Final = tuple(KIND.words)
+REFUSAL: Final = "refusal"
+RIGHT: Final = "Share of right answers with 95 % interval; a pass counts as wrong."
+PASSES: Final = "passes count as wrong"
+
+
+def discussion_rate(_keys: Keys = ()) -> Rate:
+    """A rate over cases of discussions."""
+    return Rate(noun="discussions")
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """The right answers among those given, and those asked for."""
+
+    right: int
+    given: int
+    asked: int
+
+    def __add__(self, other: Answers) -> Answers:
+        """The answers of both."""
+        return Answers(self.right + other.right, self.given + other.given, self.asked + other.asked)
+
+
+def right_of(answers: Sequence[str | None], correct: str) -> Answers:
+    """Count answers; None is a pass."""
+    return Answers(answers.count(correct), len(answers) - answers.count(None), len(answers))
+
+
+@dataclass(slots=True)
+class Right:
+    """Right answers among all that were asked for, and among those given."""
+
+    asked: Rate = field(default_factory=discussion_rate)
+    given: Rate = field(default_factory=discussion_rate)
+
+    def add(self, counts: Answers, question: str | None) -> None:
+        """Add the answers of one discussion."""
+        self.asked.include(counts.right, counts.asked, question)
+        self.given.include(counts.right, counts.given, question)
+
+    def report(self) -> JsonObject:
+        """The rate over all, `passes` among them, and `answered`: the rate over those given."""
+        return {**self.asked.report(), "passes": self.asked.n - self.given.n, "answered": self.given.report()}
+
+    def detectable(self) -> float | None:
+        """The difference that would show between two runs of this size."""
+        return detectable_share(self.asked.clustered())
+
+
+class Known(msgspec.Struct, frozen=True):
+    """The cases of somebody, and what others see of who it is."""
+
+    share: Share
+    shown: frozenset[str]
+
+    def __add__(self, other: Known) -> Known:
+        """The cases of both."""
+        return Known(self.share + other.share, self.shown | other.shown)
+
+
+@dataclass(slots=True)
+class Identified:
+    """A rate of those who are the same, and what was shown of them."""
+
+    rate: Rate = field(default_factory=discussion_rate)
+    shown: set[str] = field(default_factory=set)
+
+    def add(self, counts: Known, question: str | None) -> None:
+        """Add the cases of one discussion."""
+        self.rate.add(counts.share, question)
+        self.shown |= counts.shown
+
+    def report(self) -> JsonObject:
+        """The rate, and what was `shown`."""
+        return {**self.rate.report(), "shown": [*sorted(self.shown)]}
+
+
+@dataclass(slots=True)
+class Total:
+    """A sum; None once a count is not known."""
+
+    sum: int | None = 0
+
+    def add(self, count: int | None, _question: str | None) -> None:
+        """Add the count of one discussion."""
+        self.sum = None if self.sum is None or count is None else self.sum + count
+
+    def report(self) -> int | None:
+        """The sum."""
+        return self.sum
+
+
+@dataclass(slots=True)
+class Average:
+    """The mean of a number that each discussion has."""
+
+    total: int = 0
+    n: int = 0
+
+    def add(self, number: int, _question: str | None) -> None:
+        """Add the number of one discussion."""
+        self.total += number
+        self.n += 1
+
+    def report(self) -> float:
+        """The mean."""
+        return round(self.total / self.n, 4)
+
+
+@dataclass(slots=True)
+class First:
+    """What is the same in all discussions."""
+
+    word: str = ""
+
+    def add(self, word: str, _question: str | None) -> None:
+        """The first one stays."""
+        self.word = self.word or word
+
+    def report(self) -> str:
+        """The word."""
+        return self.word
+
+
+@dataclass(slots=True)
+class Repeated:
+    """Which questions came again."""
+
+    questions: Counter[str] = field(default_factory=Counter)
+
+    def add(self, count: int, question: str | None) -> None:
+        """Count discussions of a question."""
+        self.questions[question or ""] += count
+
+    def report(self) -> JsonObject:
+        """How many questions there are, how many of them repeat, and how often the commonest comes."""
+        return {
+            "n": len(self.questions),
+            "discussions": self.questions.total(),
+            "repeated": sum(count > 1 for count in self.questions.values()),
+            "most": max(self.questions.values()),
+        }
+
+
+def detectable_share(counted: ClusteredRate) -> float | None:
+    """The difference of a rate; near 0 and 1 the rate is taken two cases off the edge (Agresti and Coull)."""
+    worth = counted.cases_worth
+    if not worth:
+        return None
+    share = (counted.wins / counted.n * worth + 2) / (worth + 4)
+    return detectable_difference(share * (1 - share), worth)
+
+
+def _not_in_grids(_keys: tuple[str, ...]) -> None:
+    """A measure whose keys differ from run to run, or of which there are too many."""
+
+
+discussion_measure: Final = partial(
+    Measure,
+    statistic=discussion_rate,
+    cluster="question",
+    method=_BY_QUESTION,
+    grid=_not_in_grids,
+    figures=(),
+    tables=(),
+)
+"""A measure that is in the summary alone, until it says more."""
+right_measure: Final = partial(
+    discussion_measure, statistic=lambda _keys: Right(), value="right", unit="answers", by={"answers": KIND}
+)
+total_measure: Final = partial(discussion_measure, statistic=lambda _keys: Total())
+seen_again: Final = partial(discussion_measure, cases=lambda _result: ())
+"""What others have counted, shown in another way: of rows at another place of the summary."""
+
+
+def benchmark_measures(
+    key: str,
+    name: str,
+    item: type[Decision | Treatment],
+    part: str,
+    cases: Callable[[DiscussionResult], Iterable[tuple[Keys, Any]]],
+    statistic: Callable[[Keys], Statistic],
+    *shown: Measure,
+) -> tuple[Measure, ...]:
+    """What is counted of the questions of a benchmark, by kind of answer and `part`, and how it is `shown`.
+
+    Discussions whose question lacks a key of its metadata have no cases. They are left out, and counted.
+    """
+    place = f"discussions.{key}"
+
+    def left_out(result: DiscussionResult) -> Iterator[tuple[Keys, int]]:
+        if isinstance(result.item, item):
+            yield (), int(next(iter(cases(result)), None) is None)
+
+    def note(summary: JsonObject) -> Iterator[str]:
+        if count := integer(section(section(summary, "discussions"), key).get("left_out")):
+            yield f"left out of {name}: {count_text(count)} discussions whose metadata lacks a key"
+
+    return (
+        total_measure(place=f"{place}.left_out", cases=left_out),
+        discussion_measure(
+            place=f"{place}.{{answers}}.{{{part}}}", cases=cases, by={"answers": KIND}, statistic=statistic
+        ),
+        *shown,
+        seen_again(place=place, tables=(note,)),
+    )
