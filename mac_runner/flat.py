@@ -7,10 +7,11 @@ A place is a path such as `turns[].reply.text`. `[]` stands before what each ele
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeGuard
 
 import msgspec
+from msgspec import inspect
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.types import JsonObject, JsonValue
@@ -44,6 +45,62 @@ class FlatColumn(NamedTuple):
     unit: str = ""
     source: str = ""
     """A path; NUMBER; or empty for what is derived."""
+
+
+_KINDS: Final[Mapping[type[inspect.Type], Kind]] = {
+    inspect.StrType: "text",
+    inspect.EnumType: "text",
+    inspect.LiteralType: "text",
+    inspect.IntType: "integer",
+    inspect.FloatType: "number",
+    inspect.BoolType: "truth",
+}
+
+
+class Described(NamedTuple):
+    """A field of a struct, with what the `Meta` of its annotation says of it."""
+
+    key: str
+    of: inspect.Type
+    """Its type, where it has a value."""
+    column: str
+    """The name of its column: the title, or else its name in Python."""
+    meaning: str
+    unit: str
+
+
+def described(row: type[msgspec.Struct] | inspect.StructType) -> Iterator[Described]:
+    """The fields of a struct, in order; the `extra` of a `Meta` has the unit."""
+    shape = row if isinstance(row, inspect.StructType) else inspect.type_info(row)
+    for field in shape.fields if isinstance(shape, inspect.StructType) else ():
+        noted = field.type if isinstance(field.type, inspect.Metadata) else inspect.Metadata(field.type)
+        said, of = noted.extra_json_schema or {}, noted.type
+        if isinstance(of, inspect.UnionType):
+            kinds = [one for one in of.types if not isinstance(one, inspect.NoneType)]
+            of = kinds[0] if len(kinds) == 1 else inspect.AnyType()
+        column, unit = said.get("title", field.name), (noted.extra or {}).get("unit", "")
+        yield Described(field.encode_name, of, column, said.get("description", ""), unit)
+
+
+def columns_of(
+    where: str, row: type[msgspec.Struct] | inspect.StructType, *, without: Collection[str] = ()
+) -> dict[str, FlatColumn]:
+    """The columns of the structs at a place, but for the keys `without`.
+
+    Of a struct in a struct that has no meaning of its own, each field has a column.
+    """
+    columns: dict[str, FlatColumn] = {}
+    for key, of, column, meaning, unit in described(row):
+        source = f"{where}.{key}"
+        if key in without:
+            continue
+        if isinstance(of, inspect.StructType) and not meaning:
+            columns |= columns_of(source, of)
+        elif isinstance(of, inspect.ListType) and type(of.item_type) in (inspect.StrType, inspect.EnumType):
+            columns[column] = FlatColumn("texts", meaning, unit, f"{source}[]")
+        else:
+            columns[column] = FlatColumn(_KINDS.get(type(of), "json"), meaning, unit, source)
+    return columns
 
 
 def cell(kind: Kind, value: JsonValue, where: str) -> Cells:

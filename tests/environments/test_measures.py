@@ -212,7 +212,14 @@ def test_one_more_measure_of_games_is_seen_everywhere(monkeypatch: pytest.Monkey
 
     def game(days: int, silent: int) -> JsonObject:
         counts: JsonObject = {"tu": 4, "si": silent} if silent else {"tu": 4}
-        player: JsonObject = {"agent": "Ann", "definition": "a", "model": "m", "role": "doctor", "faction": "town", "won": True}
+        player: JsonObject = {
+            "agent": "Ann",
+            "definition": "a",
+            "model": "m",
+            "role": "doctor",
+            "faction": "town",
+            "won": True,
+        }
         return {
             "kind": "game",
             "ending": "win",

@@ -14,11 +14,15 @@ from mac_runner.views.testing import transcript_text
 
 
 def event(when: str, day: int, text: str, *audience: str) -> JsonObject:
-    return {"when": when, "day": day, "text": text, "audience": [*audience] if audience else "all", "data": {}}
+    phase = "night" if when.startswith("Night") else when.partition(", ")[2] or "discussion"
+    seen: JsonObject = {"turn": None, "audience": [*audience] if audience else "all", "text": text, "data": {}}
+    return {"when": when, "day": day, "phase": phase, "kind": "speech", **seen}
 
 
 def claim(place: int, player: str, **said: JsonValue) -> JsonObject:
-    return {"event": place, "player": player, "channel": "public", "about": player, "verdict": "lie", **said}
+    where: JsonObject = {"event": place, "day": 1, "phase": "discussion", "player": player, "channel": "public"}
+    judged: JsonObject = {"start": 0, "end": 1, "verdict": "lie", "is_so": False}
+    return {**where, "about": player, **judged, **said}
 
 
 def act(name: str, target: str) -> JsonObject:
@@ -31,9 +35,8 @@ def attack(victim: str, defence: str | None, outcome: str) -> JsonObject:
 
 
 def cast(**roles: str) -> list[JsonValue]:
-    return [
-        {"name": name, "role": role, "definition": "d", "model": "m", "target": None} for name, role in roles.items()
-    ]
+    player: JsonObject = {"slot": None, "target": None, "definition": "d", "model": "m"}
+    return [{"name": name, "seat": seat, "role": role, **player} for seat, (name, role) in enumerate(roles.items())]
 
 
 EVENTS: list[JsonValue] = [
@@ -172,7 +175,7 @@ def test_fooled_are_those_who_did_what_a_lie_asks_for_later_that_day() -> None:
     """Not those of the liar's team, who know better; not on another day; and only by what was said to all."""
 
     def happened(kind: str, day: int = 2, **data: JsonValue) -> JsonObject:
-        return {"when": f"Day {day}", "day": day, "kind": kind, "audience": "all", "text": kind, "data": data}
+        return {**event(f"Day {day}", day, kind), "kind": kind, "data": data}
 
     dealt = cast(Ann="mafioso", Bob="spy", Cid="doctor", Dan="jester", Eve="framer", Fay="mayor")
     events: list[JsonValue] = [
@@ -213,7 +216,7 @@ def test_what_cannot_be_told_is_refused_by_name() -> None:
 
     with pytest.raises(ConfigError, match="--truth: "):
         transcript_text(bare, has_truth=True)
-    with pytest.raises(RunDirectoryError, match=r"nights .*got `str`"):
+    with pytest.raises(RunDirectoryError, match=r"got `str` - at `\$.nights`"):
         transcript_text(transcript(nights="?"), has_truth=True)
     with pytest.raises(ConfigError, match=r"--seat: .*'Zoe' .*Cid"):
         transcript_text(transcript(), seat="Zoe")

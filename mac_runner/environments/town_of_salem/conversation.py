@@ -202,7 +202,7 @@ class Game(Dialogue[Chosen]):
     def _refusal(self, turn: Turn, key: str, reason: str) -> Refusal:
         state = self._game.state
         seat = self._agents[turn.agent].seat
-        return Refusal(day=state.day, phase=state.phase.value, round=turn.round, turn=key, seat=seat, reason=reason)
+        return Refusal(day=state.day, phase=state.phase, round=turn.round, turn=key, seat=seat, reason=reason)
 
     def _overflow(self, turn: Turn) -> Receipt:
         """Ask again with a shorter prompt; one that cannot be shorter fails when it is rendered."""

@@ -176,7 +176,7 @@ class GameLoop:
     ) -> ActRecord:
         return ActRecord(
             day=self.state.day,
-            phase=self.state.phase.value,
+            phase=self.state.phase,
             round=due.round,
             act=act,
             is_default=is_default,

@@ -12,59 +12,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, leaning
 from mac_runner.environments.town_of_salem.model.events import EventKind
 from mac_runner.environments.town_of_salem.model.state import TEAMS, Faction
-from mac_runner.environments.town_of_salem.results.cast import Cast
-from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.results import parsed
-from mac_runner.types import JsonObject
+from mac_runner.environments.town_of_salem.record import Claim, GameRecord
 
 _FOOLED_SHOWN_MAX: Final = 20
 _HEADS: Final = ("claims", "honest", "lies", "unclear")
 
 
-class _Claim(msgspec.Struct, frozen=True):
-    event: int
-    player: str
-    kind: ClaimKind
-    about: str
-    says: Says
-    verdict: str
-    """`honest`, `lie` or `unclear`."""
-    channel: str
-    roles: tuple[str, ...] = ()
-
-    @property
-    def leaning(self) -> int:
-        """Whether it speaks for (1) or against (-1) the player it is about; 0 for neither."""
-        return leaning(Claim(kind=self.kind, says=self.says, roles=self.roles, start=0, end=0))
-
-
-class _Event(msgspec.Struct, frozen=True):
-    data: dict[str, Any]
-    kind: str = ""
-    day: int = 0
-
-    def names(self, key: str) -> list[str]:
-        found = self.data.get(key)
-        return [str(name) for name in found] if isinstance(found, list | dict) else []
-
-
 class Lies:
     """The claims of a record counted by their speakers, and who was fooled by whom."""
 
-    def __init__(self, record: JsonObject, cast: Cast) -> None:
-        """Raises RunDirectoryError for claims or events of another form."""
-        self._cast = cast
-        self._claims = parsed(list[_Claim], record.get("claims", []), "the claims of the record")
-        self._events = parsed(list[_Event], record.get("events", []), "the events of the record")
+    def __init__(self, game: GameRecord) -> None:
+        self._game = game
         self._counts: dict[str, Counter[str]] = {}
-        for claim in self._claims:
+        for claim in game.claims:
             self._counts.setdefault(claim.player, Counter())[claim.verdict] += 1
 
     @property
@@ -75,35 +39,38 @@ class Lies:
     def fooled(self) -> Mapping[str, Counter[str]]:
         """By liar, how many of their lies each player acted on."""
         found: dict[str, Counter[str]] = {}
-        for lie in self._claims:
+        for lie in self._game.claims:
             if lie.verdict == "lie" and lie.channel == "public" and lie.leaning:
                 acted = set(self._acted_on(lie, is_against=lie.leaning < 0))
                 found.setdefault(lie.player, Counter()).update(acted)
         return found
 
-    def _acted_on(self, lie: _Claim, *, is_against: bool) -> Iterator[str]:
+    def _acted_on(self, lie: Claim, *, is_against: bool) -> Iterator[str]:
         """The players of no team with the liar who did what a lie asks for, later on its day."""
         accused = ""
         team = self._team(lie.player, lie.event)
-        for place, event in enumerate(self._events[lie.event + 1 :], lie.event + 1):
-            if event.day != self._events[lie.event].day:
+        events = self._game.events
+        for place, event in enumerate(events[lie.event + 1 :], lie.event + 1):
+            if event.day != events[lie.event].day:
                 return
             acted: list[str] = []
             match event.kind:
-                case EventKind.VOTE if is_against and event.data.get("target") == lie.about:
-                    acted = [str(event.data.get("player"))]
+                case EventKind.VOTE if is_against and event.said("target") == lie.about:
+                    acted = [event.said("player")]
                 case EventKind.TRIAL:
-                    accused = str(event.data.get("accused"))
+                    accused = event.said("accused")
                 case EventKind.BALLOTS if accused == lie.about:
                     acted = event.names("guilty" if is_against else "innocent")
                 case _:
                     pass
-            yield from (name for name in acted if name != lie.player and (not team or self._team(name, place) != team))
+            yield from (
+                name for name in acted if name != lie.player and (team is None or self._team(name, place) is not team)
+            )
 
-    def _team(self, name: str, place: int) -> str:
-        """The team that a player is of at an event; empty for none."""
-        faction = _faction(self._cast.role_at(name, place))
-        return faction.value if faction in TEAMS else ""
+    def _team(self, name: str, place: int) -> Faction | None:
+        """The team that a player is of at an event; None for none."""
+        faction = self._game.faction_at(name, place)
+        return faction if faction in TEAMS else None
 
     def lines(self, names: Mapping[str, str]) -> Sequence[str]:
         """A table of all who claimed anything, the greatest liars first; `names` are the players as they are shown."""
@@ -117,11 +84,6 @@ class Lies:
             for name in order
         ]
         return ("Who lied, and whom they fooled", f"{'':<{width}}  {'  '.join(_HEADS)}  fooled", *rows)
-
-
-def _faction(role: str) -> Faction | None:
-    found = ROLES.get(role.lower())
-    return None if found is None else found.faction
 
 
 def _cells(counts: Counter[str]) -> str:

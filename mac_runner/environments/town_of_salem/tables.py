@@ -7,12 +7,8 @@ from typing import Final, TypeAlias
 
 from mac_runner.environments.town_of_salem.game import GAMES
 from mac_runner.environments.town_of_salem.measures import MEASURES, Game, Seat, default_shares, seat_tables
-from mac_runner.environments.town_of_salem.results.columns import GAME_COLUMNS, moments
-from mac_runner.environments.town_of_salem.results.export_tables import (
-    GAME_AGENT_COLUMNS,
-    GAME_CONVERSATION_COLUMNS,
-    GAME_EXPORTS,
-)
+from mac_runner.environments.town_of_salem.record import AGENT_COLUMNS, CONVERSATION_COLUMNS, EXPORTS, moments
+from mac_runner.environments.town_of_salem.results.columns import GAME_COLUMNS
 from mac_runner.environments.town_of_salem.results.scene import game_scene
 from mac_runner.environments.town_of_salem.results.truth import game_truth
 from mac_runner.environments.town_of_salem.tournament_tables import comparison_tables, tournament_words
@@ -187,9 +183,9 @@ def game_results(measures: Sequence[Measure] = MEASURES) -> ResultsSpec:
         moments=moments,
         truth=game_truth,
         scene=game_scene,
-        exports=GAME_EXPORTS,
-        conversation_columns=GAME_CONVERSATION_COLUMNS,
-        agent_columns=GAME_AGENT_COLUMNS,
+        exports=EXPORTS,
+        conversation_columns=CONVERSATION_COLUMNS,
+        agent_columns=AGENT_COLUMNS,
     )
 
 

@@ -49,7 +49,7 @@ from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     judged_claims,
     opposes_town,
 )
-from mac_runner.environments.town_of_salem.record.game_record import ActRecord, hindsight_of, trial_rows
+from mac_runner.environments.town_of_salem.record.game_record import ActRecord, event_row, hindsight_of, trial_rows
 from mac_runner.environments.town_of_salem.record.nights import death_rows, night_row
 from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
 from mac_runner.environments.town_of_salem.results.scene import game_scene

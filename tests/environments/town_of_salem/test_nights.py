@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -204,7 +205,7 @@ class Case:
     def traced(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """The trace of the coming night as far as a line speaks of it; to play it for its trace changes nothing."""
         before = resolve(self.table.state)
-        trace: dict[str, Any] = {**night_row(self.table.state, play_out(self.table.state))}
+        trace: dict[str, Any] = msgspec.to_builtins(night_row(self.table.state, play_out(self.table.state)))
         assert resolve(self.table.state) == before
         return {
             part: [{key: row[key] for key in keys} for row, keys in zip(trace[part], rows, strict=True)]

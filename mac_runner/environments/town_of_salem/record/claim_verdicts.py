@@ -16,11 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
+from mac_runner.environments.town_of_salem import record
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, extract
 from mac_runner.environments.town_of_salem.model.events import (
     A_VAMPIRE,
@@ -35,12 +35,12 @@ from mac_runner.environments.town_of_salem.model.events import (
 )
 from mac_runner.environments.town_of_salem.model.role import NightState
 from mac_runner.environments.town_of_salem.model.state import TEAMS, Faction, Phase
+from mac_runner.environments.town_of_salem.record import Verdict
 from mac_runner.environments.town_of_salem.record.nights import night_of_death
 from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.environments.town_of_salem.rules.acts import Act
-from mac_runner.types import JsonObject
 
 
 class Said(NamedTuple):
@@ -125,14 +125,6 @@ def _note_writer(night: NightState | None, dead: int, note: str) -> int:
     return next(killers, dead)
 
 
-class Verdict(StrEnum):
-    """Whether a speaker said what they knew."""
-
-    HONEST = "honest"
-    LIE = "lie"
-    UNCLEAR = "unclear"
-
-
 _VERDICTS: Mapping[bool | None, Verdict] = MappingProxyType(
     {True: Verdict.HONEST, False: Verdict.LIE, None: Verdict.UNCLEAR}
 )
@@ -182,25 +174,26 @@ def judged(claim: Claim, said: Utterance, history: RoleHistory) -> JudgedClaim:
     return JudgedClaim(claim=claim, said=said, verdict=_VERDICTS[is_sincere], is_so=is_so, role=role)
 
 
-def claim_row(judged: JudgedClaim) -> JsonObject:
+def claim_row(judged: JudgedClaim) -> record.Claim:
     """A claim with its place in the words, its verdict, whether it was so, and the truth where that differs."""
     claim, said = judged.claim, judged.said
-    row: JsonObject = {
-        "event": said.event,
-        "day": said.day,
-        "phase": said.phase.value,
-        "player": said.player,
-        "channel": said.channel,
-        "kind": claim.kind.value,
-        "about": judged.about,
-        "says": claim.says.value,
-    }
-    if claim.roles:
-        row["roles"] = list(claim.roles)
-    if claim.says is Says.VISITED_BY:
-        row["names"] = list(claim.names)
-    row |= {"start": claim.start, "end": claim.end, "verdict": judged.verdict.value, "is_so": judged.is_so}
-    return {**row, "truth": judged.truth} if judged.truth else row
+    return record.Claim(
+        event=said.event,
+        day=said.day,
+        phase=said.phase,
+        player=said.player,
+        channel=said.channel,
+        kind=claim.kind,
+        about=judged.about,
+        says=claim.says,
+        roles=[*claim.roles],
+        names=[*claim.names] if claim.says is Says.VISITED_BY else None,
+        start=claim.start,
+        end=claim.end,
+        verdict=judged.verdict,
+        is_so=judged.is_so,
+        truth=judged.truth,
+    )
 
 
 def _is_so(claim: Claim, said: Utterance, role: Role, history: RoleHistory) -> bool | None:

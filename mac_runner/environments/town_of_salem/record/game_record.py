@@ -6,13 +6,16 @@ or plays imports this folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
+from mac_runner.environments.town_of_salem import record
 from mac_runner.environments.town_of_salem.counts import measure
 from mac_runner.environments.town_of_salem.model.events import Event, EventKind
 from mac_runner.environments.town_of_salem.model.role import NightState
-from mac_runner.environments.town_of_salem.model.state import GameState, Player
+from mac_runner.environments.town_of_salem.model.state import GameState, Phase, Player
 from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     JudgedClaim,
     Said,
@@ -30,7 +33,7 @@ from mac_runner.environments.town_of_salem.rules.night import play_out
 from mac_runner.environments.town_of_salem.seat.knowledge import GameLog
 from mac_runner.environments.town_of_salem.seat.narration import sentence, stamp
 from mac_runner.environments.town_of_salem.turn_taking import Span
-from mac_runner.types import JsonObject, JsonValue, Task
+from mac_runner.types import JsonObject, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,7 @@ class ActRecord:
     """One act as it was made: the ground truth that no player sees."""
 
     day: int
-    phase: str
+    phase: Phase
     round: int
     act: Act
     is_default: bool
@@ -51,18 +54,13 @@ class ActRecord:
     place: tuple[int, int] | None = None
     """Where options are shuffled: the place of the chosen one, and of how many."""
 
-    @property
-    def legality(self) -> str:
-        """Whether the act was legal, the default, or legal no more."""
-        return "lapsed" if self.lapsed else "default" if self.is_default else "legal"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """A reply that could not be used, and why; `turn` is the key to its words."""
 
     day: int
-    phase: str
+    phase: Phase
     round: int
     turn: str
     seat: int
@@ -106,166 +104,152 @@ def outcome_of(
     if result is None:
         raise ValueError("the game is not over")
     counted = measure(state, log.events, seen.nights, seen.words, seen.claims)
-    return {
-        "kind": "game",
-        "ending": result.ending,
-        "reason": result.reason,
-        "winners": list(result.winners),
-        "days": state.day,
-        "players": [
-            {**_player(state, player, task), "measures": _measures(counted[player.seat], replies[player.seat])}
-            for player in state.players
-        ],
-    }
+    return _json(
+        record.Outcome(
+            kind="game",
+            ending=result.ending,
+            reason=result.reason,
+            winners=[*result.winners],
+            days=state.day,
+            players=[
+                _player(state, player, task, _measures(counted[player.seat], replies[player.seat]))
+                for player in state.players
+            ],
+        )
+    )
 
 
-def _measures(*counted: Mapping[str, int]) -> JsonObject:
+def _json(said: record.Outcome | record.GameRecord) -> JsonObject:
+    found: JsonObject = msgspec.to_builtins(said)
+    return found
+
+
+def _measures(*counted: Mapping[str, int]) -> dict[str, int]:
     """The counts of a seat that are not 0, in one order."""
     counts = {str(key): count for row in counted for key, count in row.items() if count}
     return dict(sorted(counts.items()))
 
 
-def _player(state: GameState, player: Player, task: Task) -> JsonObject:
-    agent = task.agents[player.seat]
-    return {
-        "agent": player.name,
-        "definition": agent.definition,
-        "model": agent.model,
-        "seat": player.seat,
-        "role": player.dealt,
-        "final_role": player.role,
-        "faction": player.faction.value,
-        "won": has_won(state, player),
-        "alive": player.alive,
-        "death": None if player.death is None else " and ".join(player.death.causes),
-        "died_on_day": None if player.death is None else player.death.day,
-    }
+def _player(state: GameState, player: Player, task: Task, measures: dict[str, int]) -> record.PlayerOutcome:
+    agent, death = task.agents[player.seat], player.death
+    return record.PlayerOutcome(
+        agent=player.name,
+        definition=agent.definition,
+        model=agent.model,
+        seat=player.seat,
+        role=player.dealt,
+        final_role=player.role,
+        faction=player.faction,
+        won=has_won(state, player),
+        alive=player.alive,
+        death=None if death is None else " and ".join(death.causes),
+        died_on_day=None if death is None else death.day,
+        measures=measures,
+    )
 
 
 def record_of(
     state: GameState, log: GameLog, task: Task, acts: Sequence[ActRecord | Refusal], seen: Hindsight
 ) -> JsonObject:
     """The game for a reader: the cast, all events and acts, and the truth about them."""
-    names = list(seen.names)
     by_day = {dusk.day: night for dusk, night in seen.nights}
-    return {
-        "kind": "town_of_salem",
-        "lobby": list(state.lobby),
-        "cast": [_cast(state, player, log, task) for player in state.players],
-        "events": [_event(event, turn, names) for event, turn in zip(log.events, log.turns, strict=True)],
-        "acts": [_act(act, names) if isinstance(act, ActRecord) else _refused(act, names) for act in acts],
-        "nights": [night_row(dusk, night) for dusk, night in seen.nights],
-        "trials": trial_rows(log.events),
-        "deaths": death_rows(log.events, by_day, seen.history, names),
-        "role_changes": seen.history.changes(),
-        "claims": [claim_row(claim) for claim in seen.claims],
-    }
+    events = [event_row(event, turn, seen.names) for event, turn in zip(log.events, log.turns, strict=True)]
+    return _json(
+        record.GameRecord(
+            lobby=[*state.lobby],
+            cast=[_cast(state, player, log, task) for player in state.players],
+            events=events,
+            acts=[_act(act, seen.names) if isinstance(act, ActRecord) else _refused(act, seen.names) for act in acts],
+            nights=[night_row(dusk, night) for dusk, night in seen.nights],
+            trials=[*trial_rows(events)],
+            deaths=[*death_rows(log.events, by_day, seen.history, seen.names)],
+            role_changes=seen.history.changes(),
+            claims=[claim_row(claim) for claim in seen.claims],
+        )
+    )
 
 
-def _cast(state: GameState, player: Player, log: GameLog, task: Task) -> JsonObject:
+def _cast(state: GameState, player: Player, log: GameLog, task: Task) -> record.CastMember:
     agent = task.agents[player.seat]
-    targets = (event for event in log.private[player.seat] if event.kind is EventKind.QUARRY)
-    first = next(targets, None)
-    return {
-        "name": player.name,
-        "seat": player.seat,
-        "slot": state.lobby[agent.slot] if agent.slot < len(state.lobby) else None,
-        "role": player.dealt,
-        "target": None if first is None else first.data["target"],
-        "definition": agent.definition,
-        "model": agent.model,
-    }
+    targets = (event.text("target") for event in log.private[player.seat] if event.kind is EventKind.QUARRY)
+    return record.CastMember(
+        name=player.name,
+        seat=player.seat,
+        slot=state.lobby[agent.slot] if agent.slot < len(state.lobby) else None,
+        role=player.dealt,
+        target=next(targets, None),
+        definition=agent.definition,
+        model=agent.model,
+    )
 
 
-def _event(event: Event, turn: str | None, names: list[str]) -> JsonObject:
-    audience: JsonValue = "all" if event.audience is None else [names[seat] for seat in sorted(event.audience)]
-    return {
-        "when": stamp(event),
-        "day": event.day,
-        "phase": event.phase.value,
-        "kind": str(event.kind),
-        "turn": turn,
-        "audience": audience,
-        "text": sentence(event),
-        "data": event.data,
-    }
+def event_row(event: Event, turn: str | None, names: Sequence[str]) -> record.Event:
+    """An event in words and data, with the names of those who learned of it and the turn that made it."""
+    return record.Event(
+        when=stamp(event),
+        day=event.day,
+        phase=event.phase,
+        kind=str(event.kind),
+        turn=turn,
+        audience="all" if event.audience is None else [names[seat] for seat in sorted(event.audience)],
+        text=sentence(event),
+        data=event.data,
+    )
 
 
-def _act(record: ActRecord, names: list[str]) -> JsonObject:
-    act = record.act
-    row: JsonObject = {
-        "day": record.day,
-        "phase": record.phase,
-        "round": record.round,
-        "player": names[act.seat],
-        "act": act.verb,
-        "targets": [names[seat] for seat in act.targets],
-        "is_default": record.is_default,
-        "legality": record.legality,
-    }
-    if act.text:
-        row["text"] = act.text
-    if act.choice:
-        row["choice"] = act.choice
-    if record.place is not None:
-        row["option"] = {"place": record.place[0], "of": record.place[1]}
-    if record.lapsed:
-        row["is_lapsed"] = True
-        row["reason"] = record.lapsed
-    if record.span is not None:
-        row["simulated"] = {"started_ms": record.span.started_ms, "ended_ms": record.span.ended_ms}
-    return row
+def _act(done: ActRecord, names: Sequence[str]) -> record.Act:
+    act, place, span = done.act, done.place, done.span
+    return record.Act(
+        day=done.day,
+        phase=done.phase,
+        round=done.round,
+        player=names[act.seat],
+        act=act.verb,
+        targets=[names[seat] for seat in act.targets],
+        is_default=done.is_default,
+        legality="lapsed" if done.lapsed else "default" if done.is_default else "legal",
+        text=act.text,
+        choice=act.choice,
+        option=None if place is None else record.Option(*place),
+        is_lapsed=bool(done.lapsed),
+        reason=done.lapsed,
+        simulated=None if span is None else record.Simulated(span.started_ms, span.ended_ms),
+    )
 
 
-def _refused(refusal: Refusal, names: list[str]) -> JsonObject:
-    return {
-        "day": refusal.day,
-        "phase": refusal.phase,
-        "round": refusal.round,
-        "player": names[refusal.seat],
-        "act": None,
-        "targets": [],
-        "is_default": False,
-        "legality": "refused",
-        "reason": refusal.reason,
-        "turn": refusal.turn,
-    }
+def _refused(refusal: Refusal, names: Sequence[str]) -> record.Act:
+    return record.Act(
+        day=refusal.day,
+        phase=refusal.phase,
+        round=refusal.round,
+        player=names[refusal.seat],
+        act=None,
+        targets=[],
+        is_default=False,
+        legality="refused",
+        reason=refusal.reason,
+        turn=refusal.turn,
+    )
 
 
-def trial_rows(events: Iterable[Event]) -> list[JsonValue]:
-    """Every trial, in order.
-
-    `votes` are the votes on the accused when the trial opened, each with its place in the order of voting. The verdict
-    is None when the game was stopped before there was one.
-    """
-    found: list[JsonObject] = []
-    standing: dict[str, str] = {}
-    for event in events:
-        data = event.data
-        match event.kind:
-            case EventKind.VOTING_START:
-                standing = {}
-            case EventKind.VOTE:
-                # A changed vote is a new one.
-                standing.pop(event.text("player"), None)
-                standing[event.text("player")] = event.text("target")
-            case EventKind.UNVOTE:
-                standing.pop(event.text("player"), None)
-            case EventKind.TRIAL:
-                found.append({"day": event.day, "accused": data["accused"], "votes": _votes(standing, data), **_OPEN})
-                standing = {}
-            case EventKind.BALLOTS:
-                found[-1] |= data
-            case EventKind.VERDICT:
-                found[-1]["verdict"] = "guilty" if data["is_guilty"] else "innocent"
-            case _:
-                pass
-    return list[JsonValue](found)
-
-
-_OPEN: JsonObject = {"guilty": [], "innocent": [], "abstain": [], "verdict": None}
-
-
-def _votes(standing: dict[str, str], data: JsonObject) -> list[JsonValue]:
-    voters = [voter for voter, target in standing.items() if target == data["accused"]]
-    return [{"voter": voter, "order": order} for order, voter in enumerate(voters, start=1)]
+def trial_rows(events: Iterable[record.Event]) -> Iterator[record.Trial]:
+    """Every trial, in order, with the votes on the accused when it opened."""
+    for voting in record.votings(events):
+        if voting.trial is None:
+            continue
+        standing: dict[str, str] = {}
+        for vote in voting.votes:
+            # A changed vote is a new one.
+            standing.pop(vote.voter, None)
+            if vote.is_given:
+                standing[vote.voter] = vote.target
+        voters = [voter for voter, target in standing.items() if target == voting.accused]
+        yield record.Trial(
+            day=voting.day,
+            accused=voting.accused,
+            votes=[record.TrialVote(voter=voter, order=order) for order, voter in enumerate(voters, start=1)],
+            guilty=voting.judges("guilty"),
+            innocent=voting.judges("innocent"),
+            abstain=voting.judges("abstain"),
+            verdict=voting.verdict,
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mac_runner.environments.town_of_salem import record
 from mac_runner.environments.town_of_salem.model.events import (
     RESULT,
     UNKNOWN_ROLE,
@@ -18,7 +19,6 @@ from mac_runner.environments.town_of_salem.model.events import (
 )
 from mac_runner.environments.town_of_salem.model.state import TEAMS, Player
 from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
-from mac_runner.types import JsonObject, JsonValue
 
 
 class _Held(NamedTuple):
@@ -78,26 +78,24 @@ class RoleHistory:
         known = learned or shown
         return known[-1] if known else None
 
-    def changes(self) -> list[JsonValue]:
+    def changes(self) -> list[record.RoleChange]:
         """Every change of role in order: the player, both roles, when and why."""
-        found: list[tuple[int, JsonObject]] = []
+        found: list[tuple[int, record.RoleChange]] = []
         for name, held in self._held.items():
             before = ROLES[self._dealt[name]].name
             for now in held:
                 if now.role != before:
-                    found.append((now.since, self._change(name, before, now)))
+                    change = record.RoleChange(
+                        day=now.event.day,
+                        phase=now.event.phase,
+                        player=name,
+                        was=before,
+                        now=now.role,
+                        why=self._why(name, before, now),
+                    )
+                    found.append((now.since, change))
                 before = now.role
         return [change for _, change in sorted(found, key=lambda entry: entry[0])]
-
-    def _change(self, name: str, before: str, now: _Held) -> JsonObject:
-        return {
-            "day": now.event.day,
-            "phase": now.event.phase.value,
-            "player": name,
-            "from": before,
-            "to": now.role,
-            "why": self._why(name, before, now),
-        }
 
     def _why(self, name: str, before: str, now: _Held) -> str:
         if now.event.kind is EventKind.ROLE_CARD:

@@ -1,4 +1,4 @@
-"""What an ended game puts into the list of a run's conversations, and when its rounds were."""
+"""What an ended game puts into the list of a run's conversations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 
 from mac_runner.environments.town_of_salem.game import GameResult
-from mac_runner.environments.town_of_salem.model.state import Faction, Phase
-from mac_runner.environments.town_of_salem.seat.narration import moment
+from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.results import Column, Columns, Value, parsed
 from mac_runner.structs import decode
 from mac_runner.types import JsonObject
@@ -68,15 +67,3 @@ GAME_COLUMNS: Final = Columns(
     game_values,
     read_game_values,
 )
-
-
-class _Moment(msgspec.Struct, frozen=True):
-    round: int
-    day: int
-    phase: str
-
-
-def moments(record: JsonObject) -> Mapping[int, str]:
-    """When each round was: `Day 2, voting`, `Night 3`."""
-    acts = parsed(list[_Moment], record.get("acts", []), "the acts of the record")
-    return {act.round: moment(act.day, Phase(act.phase)) for act in acts}

@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 import yaml
 
@@ -150,7 +151,8 @@ def judged(speaker: str, text: str, learned: Mapping[str, Mapping[str, str]]) ->
         is_public = kind in (EventKind.DEATH, EventKind.REVEALED)
         events.append(public(table.state, kind, **data) if is_public else private(table.state, kind, (seat,), **data))
     said = Utterance(event=len(events), day=2, phase=table.state.phase, player=speaker, channel="public", text=text)
-    return [claim_row(claim) for claim in judged_claims([said], names, RoleHistory(events, table.state.players))]
+    found = judged_claims([said], names, RoleHistory(events, table.state.players))
+    return [msgspec.to_builtins(claim_row(claim)) for claim in found]
 
 
 def test_claims_are_judged_by_what_their_speaker_knew(subtests: pytest.Subtests) -> None:

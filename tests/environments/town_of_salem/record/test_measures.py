@@ -55,7 +55,7 @@ class Recorded(Table):
             self.acts.append(
                 ActRecord(
                     day=state.day,
-                    phase=state.phase.value,
+                    phase=state.phase,
                     round=state.round,
                     act=move,
                     is_default=False,

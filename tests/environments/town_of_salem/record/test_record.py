@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
+import msgspec
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.environments.town_of_salem.testing import (
@@ -15,6 +16,7 @@ from mac_runner.environments.town_of_salem.testing import (
     Phase,
     RoleHistory,
     death_rows,
+    event_row,
     game_scene,
     play_out,
     trial_rows,
@@ -26,6 +28,17 @@ CROWD = ("sheriff", "doctor", "investigator", "mafioso", "godfather", "escort")
 SEEDS = (3, 5, 8)
 
 
+def as_written(rows: Iterable[msgspec.Struct]) -> list[dict[str, Any]]:
+    """Parts of a record as a transcript has them."""
+    written: list[dict[str, Any]] = msgspec.to_builtins([*rows])
+    return written
+
+
+def trials(table: Table) -> list[dict[str, Any]]:
+    names = [player.name for player in table.state.players]
+    return as_written(trial_rows(event_row(event, None, names) for event in table.events))
+
+
 def test_trial_is_told_with_the_votes_that_made_it_in_their_order_and_with_its_verdict_once_there_is_one() -> None:
     table = Table(CROWD)
     table.go_to(Phase.VOTING)
@@ -35,15 +48,14 @@ def test_trial_is_told_with_the_votes_that_made_it_in_their_order_and_with_its_v
     table.end_round()
     # The first to vote changes their mind in the next round, and so votes last.
     table.act("sheriff", "vote", "godfather")
-    told: Any = trial_rows(table.events)
-    assert [(trial["accused"], trial["verdict"]) for trial in told] == [(table.name("godfather"), None)]
+    assert [(trial["accused"], trial["verdict"]) for trial in trials(table)] == [(table.name("godfather"), None)]
     table.go_to(Phase.JUDGEMENT)
     for judge in CROWD:
         if judge != "godfather":
             table.act(judge, "ballot", choice="abstain" if judge == "escort" else "guilty")
     table.end_round()
 
-    assert [*trial_rows(table.events)] == [
+    assert trials(table) == [
         {
             "day": 2,
             "accused": table.name("godfather"),
@@ -67,8 +79,8 @@ def test_death_is_told_with_its_killer_and_true_role() -> None:
     nights: dict[int, NightState] = {1: play_out(table.state)}
     table.lynch("godfather")
     names = [player.name for player in table.state.players]
-    deaths: Any = death_rows(table.events, nights, RoleHistory(table.events, table.state.players), names)
-    at_night, by_day = deaths
+    history = RoleHistory(table.events, table.state.players)
+    at_night, by_day = as_written(death_rows(table.events, nights, history, names))
 
     assert at_night == {
         "day": 1,
@@ -85,7 +97,7 @@ def test_death_is_told_with_its_killer_and_true_role() -> None:
 
 def changes(table: Table) -> dict[str, Any]:
     """The changes of role, by player."""
-    found: Any = RoleHistory(table.events, table.state.players).changes()
+    found = as_written(RoleHistory(table.events, table.state.players).changes())
     return {change.pop("player"): change for change in found}
 
 
