@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mac_runner.clock import SystemClock
-from mac_runner.environments.town_of_salem.record import game_record
+from mac_runner.environments.town_of_salem import hindsight
 from mac_runner.environments.town_of_salem.testing import (
     Alignment,
     Faction,
@@ -168,7 +168,7 @@ def test_a_measure_added_later_leaves_recorded_games_sound_and_lost_ones_are_res
     run = played(games(INVESTIGATED), tmp_path / "run")
     lost = next((run / "transcripts").iterdir())
     before = lost.read_bytes()
-    monkeypatch.setattr(game_record, "measure", lambda *seen: [row + Counter({"loaves": 1}) for row in measure(*seen)])
+    monkeypatch.setattr(hindsight, "measure", lambda *seen: [row + Counter({"loaves": 1}) for row in measure(*seen)])
     assert findings(run) == []
     lost.unlink()
     assert [repaired.is_whole for repaired in repair_all(run, SystemClock())] == [True]
@@ -179,5 +179,5 @@ def test_a_measure_added_later_leaves_recorded_games_sound_and_lost_ones_are_res
 
 def test_what_happened_in_a_game_is_compared_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = played(games(INVESTIGATED, conversations=1), tmp_path / "run")
-    monkeypatch.setattr(game_record, "has_won", lambda _state, _player: True)
+    monkeypatch.setattr(hindsight, "has_won", lambda _state, _player: True)
     assert ["different in outcome" in found for found in findings(run)] == [True]

@@ -2,7 +2,8 @@
 
 `conversation` is the dialogue with the seats, `game_loop` turns replies into moves. `model/` is what a game is made of;
 `rules/` and `roles/` hold the rules. `seat/` is what a seat sees and answers, `bots/` are the scripted players,
-`claims/` reads free speech, `record/` is what a finished game leaves behind, `results/` what many of them amount to.
+`claims/` reads free speech. `record` is what a transcript says of a game: `hindsight` writes it, `scene` and `truth`
+show it, and `measures` and `game` say what many games amount to.
 """
 
 from __future__ import annotations

@@ -17,15 +17,15 @@ from mac_runner.config import RetryConfig
 from mac_runner.environments.dialogue import Dialogue, Flaw, Tried
 from mac_runner.environments.town_of_salem.counts import reply_counts
 from mac_runner.environments.town_of_salem.game_loop import GameLoop, OpenTurn
-from mac_runner.environments.town_of_salem.model.events import Events
-from mac_runner.environments.town_of_salem.model.state import GameState
-from mac_runner.environments.town_of_salem.record.game_record import (
+from mac_runner.environments.town_of_salem.hindsight import (
     Hindsight,
     Refusal,
     hindsight_of,
     outcome_of,
     record_of,
 )
+from mac_runner.environments.town_of_salem.model.events import Events
+from mac_runner.environments.town_of_salem.model.state import GameState
 from mac_runner.environments.town_of_salem.roles.catalogue import catalogue
 from mac_runner.environments.town_of_salem.rules.acts import Act
 from mac_runner.environments.town_of_salem.seat.asking import Asking

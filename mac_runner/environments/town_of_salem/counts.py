@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from mac_runner.environments.dialogue import Replies
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, leaning
 from mac_runner.environments.town_of_salem.claims.estimates import estimates
+from mac_runner.environments.town_of_salem.history import effects
 from mac_runner.environments.town_of_salem.measures import Count
 from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.model.role import NightState
 from mac_runner.environments.town_of_salem.model.state import TEAMS, Faction, GameState, Phase
 from mac_runner.environments.town_of_salem.record import Verdict
-from mac_runner.environments.town_of_salem.record.claim_verdicts import JudgedClaim, Utterance, fits, opposes_town
-from mac_runner.environments.town_of_salem.record.nights import effects
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
+from mac_runner.environments.town_of_salem.verdicts import JudgedClaim, Utterance, fits, opposes_town
 from mac_runner.types import ReceiptKind
 
 _VERDICTS = {Verdict.HONEST: Count.HONEST, Verdict.LIE: Count.LIE, Verdict.UNCLEAR: Count.UNCLEAR}

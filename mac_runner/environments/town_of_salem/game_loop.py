@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from mac_runner.environments.town_of_salem.hindsight import ActRecord, Refusal
 from mac_runner.environments.town_of_salem.model.events import Events
 from mac_runner.environments.town_of_salem.model.state import GameState, Phase
-from mac_runner.environments.town_of_salem.record.game_record import ActRecord, Refusal
 from mac_runner.environments.town_of_salem.rules.acts import Act
 from mac_runner.environments.town_of_salem.rules.channels import answering, channels_of, first_speakers
 from mac_runner.environments.town_of_salem.rules.moves import (

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from mac_runner.environments.town_of_salem.columns import GAME_COLUMNS
 from mac_runner.environments.town_of_salem.game import GAMES
 from mac_runner.environments.town_of_salem.measures import MEASURES, Game, Seat, default_shares, seat_tables
 from mac_runner.environments.town_of_salem.record import AGENT_COLUMNS, CONVERSATION_COLUMNS, EXPORTS, moments
-from mac_runner.environments.town_of_salem.results.columns import GAME_COLUMNS
-from mac_runner.environments.town_of_salem.results.scene import game_scene
-from mac_runner.environments.town_of_salem.results.truth import game_truth
+from mac_runner.environments.town_of_salem.scene import game_scene
 from mac_runner.environments.town_of_salem.tournament_tables import comparison_tables, tournament_words
+from mac_runner.environments.town_of_salem.truth import game_truth
 from mac_runner.measures import Measure, MeasuredResults, ResultsSpec, measure_figures, measure_tables
 from mac_runner.printable import counted
 from mac_runner.results import (

@@ -15,6 +15,8 @@ from mac_runner.environments.town_of_salem.claims.estimates import estimates
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.counts import measure
 from mac_runner.environments.town_of_salem.environment import TownOfSalem
+from mac_runner.environments.town_of_salem.hindsight import ActRecord, event_row, hindsight_of, trial_rows
+from mac_runner.environments.town_of_salem.history import RoleHistory, death_rows, night_row
 from mac_runner.environments.town_of_salem.measures import MEASURES, Count, SeatMeasure, quotient, seat_measure
 from mac_runner.environments.town_of_salem.model.events import (
     BLOCKED,
@@ -43,16 +45,7 @@ from mac_runner.environments.town_of_salem.model.state import (
     Seance,
     ToolName,
 )
-from mac_runner.environments.town_of_salem.record.claim_verdicts import (
-    Utterance,
-    claim_row,
-    judged_claims,
-    opposes_town,
-)
-from mac_runner.environments.town_of_salem.record.game_record import ActRecord, event_row, hindsight_of, trial_rows
-from mac_runner.environments.town_of_salem.record.nights import death_rows, night_row
-from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
-from mac_runner.environments.town_of_salem.results.scene import game_scene
+from mac_runner.environments.town_of_salem.record import GameRecord, Outcome, read_record
 from mac_runner.environments.town_of_salem.roles import (
     ROLES,
     Alignment,
@@ -104,6 +97,7 @@ from mac_runner.environments.town_of_salem.rules.moves import (
     validate,
 )
 from mac_runner.environments.town_of_salem.rules.night import play_out, resolve
+from mac_runner.environments.town_of_salem.scene import game_scene
 from mac_runner.environments.town_of_salem.seat.asking import Asking
 from mac_runner.environments.town_of_salem.seat.context import tokens_of
 from mac_runner.environments.town_of_salem.seat.knowledge import Choice, GameLog, SeatView, view_of
@@ -132,3 +126,9 @@ from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameCale
 from mac_runner.environments.town_of_salem.tables import RESULTS, game_results, win_tables
 from mac_runner.environments.town_of_salem.tournament import compare_games
 from mac_runner.environments.town_of_salem.turn_taking import Completed, SpeakingQueue
+from mac_runner.environments.town_of_salem.verdicts import (
+    Utterance,
+    claim_row,
+    judged_claims,
+    opposes_town,
+)

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from mac_runner.environments.town_of_salem.measures import MEASURES, Count
 from mac_runner.environments.town_of_salem.measures import quotient as quotient_of
 from mac_runner.environments.town_of_salem.model.state import Faction
-from mac_runner.environments.town_of_salem.record.claim_verdicts import opposes_town
 from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.verdicts import opposes_town
 from mac_runner.figures.charts import over_time, shares
 from mac_runner.figures.estimates import (
     Estimate,

@@ -8,19 +8,24 @@ from functools import cache
 from typing import Any
 
 import msgspec
+from msgspec import inspect
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.environments.town_of_salem.testing import (
     EventKind,
+    GameRecord,
     NightState,
+    Outcome,
     Phase,
     RoleHistory,
     death_rows,
     event_row,
     game_scene,
     play_out,
+    read_record,
     trial_rows,
 )
+from mac_runner.flat import described
 from mac_runner.view_model import Cell, Fact, Scene
 from tests.environments.town_of_salem.table import Table, ended, rows
 
@@ -145,6 +150,24 @@ def test_record_holds_the_whole_truth_of_a_game() -> None:
     buried = [player.name for player in game.state.players if not player.alive]
     assert sorted(death["player"] for death in rows(game, "deaths")) == sorted(buried)
     assert game.record() == game.record()
+
+
+def test_all_that_a_transcript_says_of_a_game_is_read_from_it_and_says_what_it_means() -> None:
+    for seed in SEEDS:
+        game, _ = ended(seed)
+        assert as_written([read_record(game.record())]) == [game.record()]
+        assert as_written([msgspec.convert(game.outcome, Outcome)]) == [game.outcome]
+    assert {*unexplained(GameRecord), *unexplained(Outcome)} == set()
+
+
+def unexplained(row: type[msgspec.Struct] | inspect.StructType) -> Iterator[str]:
+    """The fields that hold a value and do not say what it means."""
+    for field in described(row):
+        inner = field.of.item_type if isinstance(field.of, inspect.ListType) else field.of
+        if isinstance(inner, inspect.StructType):
+            yield from unexplained(inner)
+        elif not field.meaning:
+            yield field.key
 
 
 MADE_BY_THE_RULES = {"game_start", "role_card", "day_start", "night_start", "voting_start", "death", "game_end"}

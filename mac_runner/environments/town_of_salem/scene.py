@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mac_runner.environments.town_of_salem.claims import ClaimKind, Says
+from mac_runner.environments.town_of_salem.columns import game_values
 from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, EventKind
 from mac_runner.environments.town_of_salem.model.state import LYNCH, Faction
 from mac_runner.environments.town_of_salem.record import (
@@ -24,8 +25,7 @@ from mac_runner.environments.town_of_salem.record import (
     read_record,
     votings,
 )
-from mac_runner.environments.town_of_salem.results.columns import game_values
-from mac_runner.environments.town_of_salem.results.truth import claimed, night_lines
+from mac_runner.environments.town_of_salem.truth import claimed, night_lines
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
 from mac_runner.view_model import Cell, Fact, Mark, Note, Phase, Scene, Share, TableRow, Tone, ViewTable

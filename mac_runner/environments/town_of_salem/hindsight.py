@@ -1,7 +1,7 @@
 """What a finished game leaves behind: the outcome for statistics, and the record for readers of its transcript.
 
-The record knows more than any player did, the truth about claims and nights included. Nothing that decides, prompts
-or plays imports this folder.
+The record knows more than any player did, the truth about claims and nights included. Nothing that decides or prompts
+imports this file.
 """
 
 from __future__ import annotations
@@ -13,10 +13,17 @@ import msgspec
 
 from mac_runner.environments.town_of_salem import record
 from mac_runner.environments.town_of_salem.counts import measure
+from mac_runner.environments.town_of_salem.history import RoleHistory, death_rows, night_row
 from mac_runner.environments.town_of_salem.model.events import Event, EventKind
 from mac_runner.environments.town_of_salem.model.role import NightState
 from mac_runner.environments.town_of_salem.model.state import GameState, Phase, Player
-from mac_runner.environments.town_of_salem.record.claim_verdicts import (
+from mac_runner.environments.town_of_salem.rules.acts import Act
+from mac_runner.environments.town_of_salem.rules.calendar import has_won
+from mac_runner.environments.town_of_salem.rules.night import play_out
+from mac_runner.environments.town_of_salem.seat.knowledge import GameLog
+from mac_runner.environments.town_of_salem.seat.narration import sentence, stamp
+from mac_runner.environments.town_of_salem.turn_taking import Span
+from mac_runner.environments.town_of_salem.verdicts import (
     JudgedClaim,
     Said,
     Utterance,
@@ -25,14 +32,6 @@ from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     spoken,
     written,
 )
-from mac_runner.environments.town_of_salem.record.nights import death_rows, night_row
-from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
-from mac_runner.environments.town_of_salem.rules.acts import Act
-from mac_runner.environments.town_of_salem.rules.calendar import has_won
-from mac_runner.environments.town_of_salem.rules.night import play_out
-from mac_runner.environments.town_of_salem.seat.knowledge import GameLog
-from mac_runner.environments.town_of_salem.seat.narration import sentence, stamp
-from mac_runner.environments.town_of_salem.turn_taking import Span
 from mac_runner.types import JsonObject, Task
 
 

@@ -67,7 +67,7 @@ class Event(Row, frozen=True):
         str | None,
         Meta(description="the turn that made it; null for what the rules do by themselves, such as a death at dawn"),
     ]
-    audience: Annotated[list[str] | Literal["all"], Meta(description="who learned of it")]
+    audience: Annotated[list[str] | Literal["all"], Meta(description="`all`, or those who learned of it")]
     text: Annotated[str, Meta(description="what happened, in words")]
     data: Annotated[dict[str, Any], Meta(description="what happened, as data")]
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from mac_runner.environments.town_of_salem import record
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, extract
+from mac_runner.environments.town_of_salem.history import RoleHistory, night_of_death
 from mac_runner.environments.town_of_salem.model.events import (
     A_VAMPIRE,
     MAFIA_MEMBER,
@@ -36,8 +37,6 @@ from mac_runner.environments.town_of_salem.model.events import (
 from mac_runner.environments.town_of_salem.model.role import NightState
 from mac_runner.environments.town_of_salem.model.state import TEAMS, Faction, Phase
 from mac_runner.environments.town_of_salem.record import Verdict
-from mac_runner.environments.town_of_salem.record.nights import night_of_death
-from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.environments.town_of_salem.rules.acts import Act
