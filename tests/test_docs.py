@@ -30,6 +30,7 @@ from tests import patience
 from tests.cli.conftest import at_once as at_once
 from tests.cli.conftest import lab as lab
 from tests.cli.lab import AtOnce, Lab, environ
+from tests.data import record_page
 from tests.data.data_page import PAGE, answer, play, queries, with_lists, without_times
 from tests.environments.adapters.playing import TEN, THREE
 from tests.pages import DOCS, PAGES, ROOT, blocks, commands, files, section
@@ -501,6 +502,12 @@ def test_the_lists_of_columns_are_those_that_are_declared() -> None:
     page = PAGE.read_text(encoding="utf-8")
 
     assert with_lists(page) == page, "write them anew: python -m tests.data.data_page"
+
+
+def test_the_fields_of_a_recorded_game_are_those_that_are_written() -> None:
+    page = record_page.PAGE.read_text(encoding="utf-8")
+
+    assert record_page.with_fields(page) == page, "write them anew: python -m tests.data.record_page"
 
 
 @pytest.mark.ci
