@@ -327,31 +327,35 @@ MakesTables: TypeAlias = Callable[[JsonObject], Iterable[Table | str]]
 
 
 class Drawn(NamedTuple):
-    """A figure of the report, of the rows of a measure."""
+    """A figure of the report, of the rows of a measure. Those of one id are one figure."""
 
     id: str
-    title: str
-    """The question that it answers."""
-    caption: str
-    """May have `{n}` in it."""
-    chart: Literal["forest", "rounds", "heat"]
+    chart: Literal["forest", "rounds", "heat", "shares"]
     by: tuple[str, ...]
     """Its columns of words. A forest: the labels, then the series; rounds: the series, then the round; a heat map: its
-    rows, then its columns. With `run` first it compares runs.
+    rows, then its columns; shares: the bars, then their parts. With `run` first it compares runs.
     """
-    label: Callable[[Row], str] | None = None
-    """The words in its first column; None for those of the key."""
+    title: str = ""
+    """The question that it answers; empty for the measure's, as are its caption and its axis."""
+    caption: str = ""
+    """May have `{n}` in it."""
     axis: str = ""
-    """What the values are, for the axis."""
+    """What the values are; empty for what the measure's are called."""
     chapter: str = ""
+    label: Callable[[str, Row], str] = lambda words, _row: words
+    """From the words of the first column what it says."""
     order: tuple[str, ...] = ()
     """What rows are sorted by, in place of the order of the summary."""
+    sort: Callable[[Row], Any] | None = None
+    """What they are sorted by then."""
     only: Callable[[tuple[str, ...]], bool] = lambda _keys: True
     """Which keys it has."""
     least: int = 1
     """With fewer labels, or rounds, there is nothing to compare."""
     ends_with: tuple[str, str, str] = ("", "", "")
     """Of rounds: what their own series is called, and the place and the name of one more point behind the last."""
+    reference: str = ""
+    """Of rounds: the series that others are compared with."""
     is_whole: bool = False
     """Whether its rows are parts of a whole, and `n` is their sum; else the most cases of any row."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from mac_runner.figures.charts import Unit, forest, heat, over_time
+from mac_runner.figures.charts import Unit, forest, heat, over_time, shares
 from mac_runner.figures.data import RunData
-from mac_runner.figures.estimates import rate_method
+from mac_runner.figures.estimates import UNITS_FEW, rate_method
 from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Section, Value, interval_columns
 from mac_runner.intervals import one_cluster
 from mac_runner.measures import Drawn, Kind, Measure, Row
@@ -51,27 +51,25 @@ def measured_figures(
     measures: Sequence[Measure], summaries: Mapping[str, JsonObject], *, has_runs: bool, chapter: str = ""
 ) -> Iterator[Figure]:
     """The figures of a chapter: of one summary, or of the summaries of several runs by name."""
+    found: dict[str, list[tuple[Measure, Drawn]]] = {}
     for measure in measures:
         for drawn in _drawn(measure, has_runs=has_runs) if measure.figures is None else measure.figures:
             if drawn.chapter == chapter and ("run" in drawn.by) is has_runs:
-                yield from _figure(measure, drawn, summaries)
+                found.setdefault(drawn.id, []).append((measure, drawn))
+    for drawings in found.values():
+        yield from _figure(drawings, summaries)
 
 
 def _drawn(measure: Measure, *, has_runs: bool) -> tuple[Drawn]:
     """A forest of all rows, of a measure that declares no figure."""
     by = (*(("run",) if has_runs else ()), *measure.names) or (_ITSELF,)
     name = "-".join(part.replace("_", "-") for part in measure.place.split(".")[1:] if part[0] != "{")
-    return (Drawn(f"{name}-compared" if has_runs else name, measure.title, measure.caption, "forest", by),)
+    return (Drawn(f"{name}-compared" if has_runs else name, "forest", by),)
 
 
-def _figure(measure: Measure, drawn: Drawn, summaries: Mapping[str, JsonObject]) -> Iterator[Figure]:
-    rows = [
-        found
-        for run, summary in summaries.items()
-        for row in measure.rows(summary, drawn.order)
-        if drawn.only(row.keys)
-        if (found := _row(measure, drawn, run, row))["value"] is not None or drawn.chart == "heat"
-    ]
+def _figure(drawings: Sequence[tuple[Measure, Drawn]], summaries: Mapping[str, JsonObject]) -> Iterator[Figure]:
+    measure, drawn = drawings[0]
+    rows = [row for measure, drawn in drawings for row in _rows(measure, drawn, summaries)]
     label = drawn.by[-1 if drawn.chart == "rounds" else 0]
     if not rows or len({row[label] for row in rows}) < drawn.least:
         return
@@ -88,15 +86,30 @@ def _figure(measure: Measure, drawn: Drawn, summaries: Mapping[str, JsonObject])
     ]
     yield Figure(
         id=drawn.id,
-        title=drawn.title,
-        caption=drawn.caption.replace("{n}", f"{n:,}"),
+        title=drawn.title or measure.title,
+        caption=(drawn.caption or measure.caption).replace("{n}", f"{n:,}"),
         n=n,
         unit=measure.unit,
         columns=(*words, *rate_columns(measure.value, _COLUMNS[measure.kind], measure.unit)),
         rows=tuple(rows),
         spec=_spec(measure, drawn, rows),
         methods=rate_methods(measure, rows),
+        notes=tuple(_notes(measure, rows)),
     )
+
+
+def _notes(measure: Measure, rows: Sequence[Mapping[str, Value]]) -> Iterator[str]:
+    if any(int(row["clusters"] or row["n"] or 0) < UNITS_FEW for row in rows if row["lo"] is not None):
+        yield f"With fewer than {UNITS_FEW} {measure.cluster}s an interval may be too narrow."
+
+
+def _rows(measure: Measure, drawn: Drawn, summaries: Mapping[str, JsonObject]) -> Iterator[dict[str, Value]]:
+    for run, summary in summaries.items():
+        rows = [row for row in measure.rows(summary, drawn.order) if drawn.only(row.keys)]
+        for row in rows if drawn.sort is None else sorted(rows, key=drawn.sort):
+            found = _row(measure, drawn, run, row)
+            if found["value"] is not None or drawn.chart == "heat":
+                yield found
 
 
 def _row(measure: Measure, drawn: Drawn, run: str, row: Row) -> dict[str, Value]:
@@ -105,6 +118,7 @@ def _row(measure: Measure, drawn: Drawn, run: str, row: Row) -> dict[str, Value]
     words: dict[str, Value] = {
         name: measure.told(name).said(keys[name]) if name in keys else beside[name] for name in drawn.by
     }
+    words[drawn.by[0]] = drawn.label(str(words[drawn.by[0]]), row)
     if _ROUND in words:
         words[_ROUND] = float(keys[_ROUND])
     found = {**words, **numbers_of(measure, row)}
@@ -125,7 +139,7 @@ def _text(value: Value, kind: Kind) -> str:
 def numbers_of(measure: Measure, row: Row) -> dict[str, Value]:
     """A rate or a score with its interval, and how many cases in how many clusters it is on."""
     found = figure(row.record, cases=measure.n(row.keys)) or _NOTHING
-    clusters = integer(row.record.get("clusters"))
+    clusters = integer(row.record.get("clusters", row.record.get(f"{measure.cluster}s")))
     return {"n": found.n, "clusters": clusters, "value": found.value, "lo": found.lo, "hi": found.hi}
 
 
@@ -135,13 +149,31 @@ def _spec(measure: Measure, drawn: Drawn, rows: Sequence[dict[str, Value]]) -> J
     match drawn.chart:
         case "rounds":
             return over_time(
-                rows,
+                [row for row in rows if row[first] != drawn.reference or not drawn.reference],
                 x=_ROUND,
-                x_title=_ROUND,
+                x_title=measure.told(_ROUND).head,
                 title=title,
                 unit=unit,
                 group=first if rest else "",
                 last=drawn.ends_with[2],
+                reference=[row for row in rows if row[first] == drawn.reference],
+            )
+        case "shares":
+            parts = [
+                {
+                    **row,
+                    "label": row[first],
+                    "part": row[rest[0]],
+                    "share": row["value"],
+                    "words": f"{row['n']:,} {measure.unit}",
+                }
+                for row in rows
+            ]
+            return shares(
+                parts,
+                parts=[*dict.fromkeys(str(row["part"]) for row in parts)],
+                title=title,
+                labels=[*dict.fromkeys(str(row["label"]) for row in parts)],
             )
         case "forest":
             return forest(

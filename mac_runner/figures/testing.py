@@ -22,4 +22,4 @@ from mac_runner.figures.page import (
     svg_of,
 )
 from mac_runner.figures.statistics.survival import Case, log_rank, survival
-from mac_runner.figures.town_of_salem.kinds import claims_by_kind
+from mac_runner.figures.town_of_salem.measures import claims_by_kind

@@ -11,7 +11,7 @@ import pytest
 from mac_runner import registry
 from mac_runner.environments.discussion.testing import ALL_MEASURES, discussion_results
 from mac_runner.environments.town_of_salem.testing import MEASURES as GAME_MEASURES
-from mac_runner.environments.town_of_salem.testing import Count, game_results, seat_measure
+from mac_runner.environments.town_of_salem.testing import Count, Faction, game_results, judged, seat_measure
 from mac_runner.errors import RunDirectoryError
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.figures.testing import Study
@@ -207,26 +207,18 @@ def test_one_more_measure_of_discussions_is_seen_everywhere(monkeypatch: pytest.
 
 
 def test_one_more_measure_of_games_is_seen_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = [*seat_measure("form", "waits", "turns waited", "turns in which it waited", Count.SILENT, Count.TURN)]
-    monkeypatch.setattr(registry, "_builtin_results", lambda: {"game": game_results((*GAME_MEASURES, *waits))})
+    waits = seat_measure(
+        *("form", "waits", "turns waited", "turns in which it waited", Count.SILENT, Count.TURN),
+        figures=judged("turns in which the Town waited"),
+        difference=("the Town's turns waited", Faction.TOWN),
+    )
+    results = game_results((*GAME_MEASURES, *waits))
+    monkeypatch.setattr(registry, "_builtin_results", lambda: {"game": results})
 
     def game(days: int, silent: int) -> JsonObject:
-        counts: JsonObject = {"tu": 4, "si": silent} if silent else {"tu": 4}
-        player: JsonObject = {
-            "agent": "Ann",
-            "definition": "a",
-            "model": "m",
-            "role": "doctor",
-            "faction": "town",
-            "won": True,
-        }
-        return {
-            "kind": "game",
-            "ending": "win",
-            "days": days,
-            "winners": ["town"],
-            "players": [{**player, "alive": True, "measures": counts}],
-        }
+        player: Any = {"agent": "Ann", "definition": "a", "model": "m", "role": "doctor", "faction": "town"}
+        player |= {"won": True, "alive": True, "measures": {"tu": 4, "si": silent} if silent else {"tu": 4}}
+        return {"kind": "game", "ending": "win", "days": days, "winners": ["town"], "players": [player]}
 
     rows = rows_of(game(2, 1), game(3, 0))
     summary = summary_of(rows)
@@ -236,3 +228,12 @@ def test_one_more_measure_of_games_is_seen_everywhere(monkeypatch: pytest.Monkey
     assert summary["measures"]["by_role"]["doctor"]["a"]["waits"] == found
     assert "turns waited, %" in render_summary(summary)
     assert (grid_of(summary)["waits.a.town.n"], grid_of(summary)["waits.a.town.rate"]) == (8, 0.125)
+    one, other = (run(name, some, environment="town_of_salem") for name, some in (("one", rows), ("other", rows[:1])))
+    figures = {figure.id: figure for part in run_sections(one) for figure in part.figures}
+    (drawn,) = [row for row in figures["judgement"].rows if row["measure"] == "turns in which the Town waited"]
+    assert (drawn["of"], drawn["n"], drawn["value"]) == ("m", 8, 0.125)
+    compared = [figure for part in study_sections(Study(runs=[one, other])) for figure in part.figures]
+    (differences,) = [figure for figure in compared if figure.id == "skills-difference"]
+    assert [(row["label"], row["series"], row["value"]) for row in differences.rows] == [
+        ("the Town's turns waited", "other", 0.0)
+    ]

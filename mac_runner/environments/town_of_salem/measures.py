@@ -132,6 +132,13 @@ class Seat(PlayerResult, frozen=True):
         """What was counted for it."""
         return self.measures.get(name, 0)
 
+    def by_day(self, name: Count) -> Iterator[tuple[int, int]]:
+        """What was counted for it on each day."""
+        for key, count in self.measures.items():
+            which, day = _split(key)
+            if day and which == name:
+                yield int(day), count
+
     def totals(self) -> dict[str, int]:
         """What was counted for it, over all days."""
         cell = _Cell()
@@ -276,7 +283,7 @@ def seat_measure(
         yield replace(one, place=place, cases=parts, part=by, figures=(), grid=lambda _keys: None, difference=None)
 
 
-def _judged(label: str) -> Sequence[Drawn]:
+def judged(label: str) -> Sequence[Drawn]:
     """What the Town does, among that which it did right."""
     return (
         Drawn(
@@ -285,7 +292,7 @@ def _judged(label: str) -> Sequence[Drawn]:
             caption="Of what players of the Town did, the share that was right. Lines are 95 % intervals over games.",
             chart="forest",
             by=("measure", "of"),
-            label=lambda _row: label,
+            label=lambda _measure, _row: label,
             axis="share",
             chapter="judgement",
             only=lambda keys: keys[0] == "by_model" and keys[2] == Faction.TOWN,
@@ -293,7 +300,7 @@ def _judged(label: str) -> Sequence[Drawn]:
     )
 
 
-def _lied(label: str) -> Sequence[Drawn]:
+def lied(label: str) -> Sequence[Drawn]:
     """What became of lies, by the side of the liar."""
     return (
         Drawn(
@@ -302,7 +309,7 @@ def _lied(label: str) -> Sequence[Drawn]:
             caption="Lies by the side of the liar. Lines are 95 % intervals over games.",
             chart="forest",
             by=("measure", "of"),
-            label=lambda row: f"{label}: {row.keys[2]}",
+            label=lambda _measure, row: f"{label}: {row.keys[2]}",
             axis="share",
             chapter="lies",
             only=lambda keys: keys[0] == "by_model",
@@ -318,7 +325,7 @@ MEASURES: Final = (
     *_deception(
         *("lies", "lies", "claims that are lies, of those that are honest or lies"),
         *(Count.LIE, Count.HONEST, Count.LIE),
-        figures=_lied("claims that are lies"),
+        figures=lied("claims that are lies"),
         difference=("the Mafia's claims that are lies", Faction.MAFIA),
     ),
     *_deception(
@@ -338,12 +345,12 @@ MEASURES: Final = (
     *_deception(
         *("lies_unaccused", "lies before accused", "lies before another had accused or voted for the liar"),
         *(Count.LIE_UNACCUSED, Count.LIE),
-        figures=_lied("lies before being accused"),
+        figures=lied("lies before being accused"),
     ),
     *_deception(
         *("lies_believed", "lies believed", "lies to all that a vote or ballot of another side followed"),
         *(Count.LIE_BELIEVED, Count.LIE_HEARD),
-        figures=_lied("lies that a vote followed"),
+        figures=lied("lies that a vote followed"),
         difference=("the Mafia's lies that a vote followed", Faction.MAFIA),
     ),
     *_deception(
@@ -354,13 +361,13 @@ MEASURES: Final = (
     *_deception(
         *("lies_contradicted", "lies contradicted", "lies that words to all or a grave later contradicted"),
         *(Count.LIE_CONTRADICTED, Count.LIE),
-        figures=_lied("lies contradicted later"),
+        figures=lied("lies contradicted later"),
     ),
     *_detection(
         *("vote_accuracy", "votes right", "votes for players who oppose the Town"),
         *(Count.VOTE_RIGHT, Count.VOTE),
         by="day",
-        figures=_judged("votes for an opponent"),
+        figures=judged("votes for an opponent"),
         difference=("the Town's votes for an opponent", Faction.TOWN),
     ),
     *_detection(
@@ -373,7 +380,7 @@ MEASURES: Final = (
         *("ballot_accuracy", "ballots right", "guilty on who opposes the Town, innocent on who does not"),
         *(Count.BALLOT_RIGHT, Count.BALLOT),
         by="day",
-        figures=_judged("right verdicts"),
+        figures=judged("right verdicts"),
         difference=("the Town's right verdicts", Faction.TOWN),
     ),
     *_detection(
@@ -386,7 +393,7 @@ MEASURES: Final = (
     *_detection(
         *("decisive_votes_right", "decisive votes right", "of these, for players who oppose the Town"),
         *(Count.VOTE_DECISIVE_RIGHT, Count.VOTE_DECISIVE),
-        figures=_judged("decisive votes for one"),
+        figures=judged("decisive votes for one"),
     ),
     *_detection(
         *("ballots_decisive", "ballots decisive", "ballots without which the verdict would be another"),
@@ -395,7 +402,7 @@ MEASURES: Final = (
     *_detection(
         *("decisive_ballots_right", "decisive ballots right", "of these, those that were right"),
         *(Count.BALLOT_DECISIVE_RIGHT, Count.BALLOT_DECISIVE),
-        figures=_judged("right decisive verdicts"),
+        figures=judged("right decisive verdicts"),
     ),
     *_detection(
         *("mislynches", "mislynches", "lynches it judged guilty, of who does not oppose the Town"),
@@ -404,7 +411,7 @@ MEASURES: Final = (
     *_detection(
         *("accusations_right", "accusations right", "of accusations of the Town or of who opposes it"),
         *(Count.ACCUSED_RIGHT, Count.ACCUSED_RIGHT, Count.ACCUSED_WRONG),
-        figures=_judged("accusations of an opponent"),
+        figures=judged("accusations of an opponent"),
     ),
     *_detection(
         *("stated", "stated probability", "the probability stated of what a player is"),
@@ -442,7 +449,7 @@ MEASURES: Final = (
     *_influence(
         *("key_survival", "key role survived", "players dealt a key role who lived to the end"),
         *(Count.KEY_ROLE_ALIVE, Count.KEY_ROLE),
-        figures=_judged("key roles alive at the end"),
+        figures=judged("key roles alive at the end"),
         difference=("the Town's key roles alive at the end", Faction.TOWN),
     ),
     *_influence(

@@ -17,7 +17,7 @@ from mac_runner.environments.town_of_salem.counts import measure
 from mac_runner.environments.town_of_salem.environment import TownOfSalem
 from mac_runner.environments.town_of_salem.hindsight import ActRecord, event_row, hindsight_of, trial_rows
 from mac_runner.environments.town_of_salem.history import RoleHistory, death_rows, night_row
-from mac_runner.environments.town_of_salem.measures import MEASURES, Count, SeatMeasure, quotient, seat_measure
+from mac_runner.environments.town_of_salem.measures import MEASURES, Count, judged, seat_measure
 from mac_runner.environments.town_of_salem.model.events import (
     BLOCKED,
     RESULT,

@@ -1,19 +1,21 @@
-"""Who lived how long: survival of players by faction and by role, and the time to a first lie."""
+"""Who lived how long: survival of players by faction and by role, the time to a first lie, and how long games last."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from mac_runner.environments.town_of_salem.measures import Count
-from mac_runner.figures.charts import over_time, panels
+from mac_runner.environments.town_of_salem.measures import Count, Game
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.figures.charts import columns, over_time, panels
 from mac_runner.figures.estimates import UNITS_MIN, Estimate, estimate_columns, estimate_rows, interval_notes
-from mac_runner.figures.model import Figure, Method
+from mac_runner.figures.model import DataColumn, Figure, Method, Value
 from mac_runner.figures.statistics.survival import Case, log_rank, survival
-from mac_runner.figures.town_of_salem.games import Game, in_order, side_of
+from mac_runner.figures.town_of_salem.measures import SIDE
 from mac_runner.intervals import Interval
+from mac_runner.printable import counted
 
 _BAND: Final = "log(-log) band with a variance over games, 95 %"
 _WARNING: Final = "It takes players to be independent, and players of one game are not: p is too small."
@@ -23,100 +25,140 @@ class Lives:
     """Keeps of each player how long they lived, and when they first lied; a few numbers each."""
 
     def __init__(self) -> None:
-        self._games = 0
+        self.games = 0
         self._by_side: defaultdict[str, list[Case]] = defaultdict(list)
         self._by_role: defaultdict[str, list[Case]] = defaultdict(list)
         self._lies: defaultdict[str, list[Case]] = defaultdict(list)
+        self._lengths: Counter[tuple[int, str]] = Counter()
 
-    def add(self, game: Game) -> None:
+    def add(self, game: Game, cluster: int | str | None) -> None:
         """Count a finished game."""
-        number = self._games if game.cluster is None else game.cluster
-        self._games += 1
+        number = self.games if cluster is None else cluster
+        self.games += 1
+        won = [side for side, team in game.teams().items() if game.has_won(side, team)]
+        self._lengths[game.days, " and ".join(sorted(won, key=_place)) or game.ending] += 1
         for seat in game.players:
             is_dead = not seat.alive and seat.died_on_day is not None
             last = seat.died_on_day if is_dead and seat.died_on_day is not None else game.days
             case = Case(number, last, is_dead)
             self._by_side[seat.side].append(case)
             self._by_role[seat.role].append(case)
-            if game.is_measured:
+            if game.cells:
                 first = seat.count(Count.FIRST_LIE_DAY)
                 self._lies[seat.side].append(Case(number, first or last, bool(first)))
 
-    def figures(self) -> Iterator[Figure]:
-        """Survival by faction and by role."""
-        if not self._games:
-            return
-        sides = in_order(self._by_side)
-        curves = [point for side in sides for point in _curve(side, side, self._by_side[side])]
-        yield Figure(
-            id="survival-by-faction",
-            title="Which faction lives longest?",
-            caption="Share of players dealt to each faction who were alive after a day and the night after it "
+    def survival(self) -> Iterator[Figure]:
+        """Survival by faction and by role, and how long games lasted."""
+        sides = sorted(self._by_side, key=_place)
+        roles = sorted(self._by_role, key=lambda role: (_place(_side_of(role)), role))
+        yield self._figure(
+            "survival-by-faction",
+            "Which faction lives longest?",
+            "Share of players dealt to each faction who were alive after a day and the night after it "
             f"({_BAND[:-6]}). A player is seen until death or the end of the game.",
-            n=self._games,
-            unit="games",
-            columns=estimate_columns("faction", x="day", value="alive", n="players seen", units="games"),
-            rows=estimate_rows(curves),
-            spec=over_time(estimate_rows(curves), x_title="day", title="players alive", is_stepped=True),
-            methods=(self._method("players alive"),),
-            notes=(*interval_notes(curves, "games"), *self._tests(sides, self._by_side)),
+            [point for side in sides for point in _curve(side, side, self._by_side[side])],
+            notes=self._tests(sides, self._by_side),
         )
-        yield self._roles()
-
-    def _roles(self) -> Figure:
-        order = in_order(side_of(role) for role in self._by_role)
-        roles = sorted(self._by_role, key=lambda role: (order.index(side_of(role)), role))
-        curves = [point for role in roles for point in _curve(role, side_of(role), self._by_role[role])]
-        return Figure(
-            id="survival-by-role",
-            title="Which roles live longest?",
-            caption="Share of players dealt each role who were alive after a day and the night after it, in the "
-            "colour of the faction. Bands are 95 % intervals over games.",
-            n=self._games,
-            unit="games",
-            columns=estimate_columns("role", x="day", value="alive", n="players seen", units="games"),
-            rows=estimate_rows(curves),
-            spec=panels(estimate_rows(curves), x_title="day", title="alive"),
-            methods=(self._method("players alive"),),
-            notes=interval_notes(curves, "games"),
+        yield self._figure(
+            "survival-by-role",
+            "Which roles live longest?",
+            "Share of players dealt each role who were alive after a day and the night after it, in the colour of the "
+            "faction. Bands are 95 % intervals over games.",
+            [point for role in roles for point in _curve(role, _side_of(role), self._by_role[role])],
+            label="role",
         )
+        yield self._length()
 
-    def first_lie(self) -> Figure | None:
+    def first_lie(self) -> Iterator[Figure]:
         """How long players of each faction go without a lie."""
-        if not any(case.has_ended for cases in self._lies.values() for case in cases):
-            return None
-        sides = in_order(self._lies)
-        curves = [point for side in sides for point in _curve(side, side, self._lies[side], is_risen=True)]
-        return Figure(
-            id="first-lie",
-            title="How soon do players tell their first lie?",
-            caption="Share of players of each faction who have lied by the end of a day, estimated as a survival "
-            "curve: a player who died honest is seen until then. Bands are 95 % intervals over games.",
-            n=self._games,
-            unit="games",
-            columns=estimate_columns("faction", x="day", value="have lied", n="players seen", units="games"),
-            rows=estimate_rows(curves),
-            spec=over_time(estimate_rows(curves), x_title="day", title="players who have lied", is_stepped=True),
-            methods=(self._method("first lies"),),
-            notes=interval_notes(curves, "games"),
-        )
+        if any(case.has_ended for cases in self._lies.values() for case in cases):
+            sides = sorted(self._lies, key=_place)
+            yield self._figure(
+                "first-lie",
+                "How soon do players tell their first lie?",
+                "Share of players of each faction who have lied by the end of a day, estimated as a survival curve: a "
+                "player who died honest is seen until then. Bands are 95 % intervals over games.",
+                [point for side in sides for point in _curve(side, side, self._lies[side], is_risen=True)],
+                what="first lies",
+                value="have lied",
+            )
 
-    def _method(self, what: str) -> Method:
-        return Method(
+    def _figure(
+        self,
+        name: str,
+        title: str,
+        caption: str,
+        curves: Sequence[Estimate],
+        *,
+        label: str = "faction",
+        what: str = "players alive",
+        value: str = "are alive",
+        notes: Sequence[str] = (),
+    ) -> Figure:
+        rows, title_of_axis = estimate_rows(curves), f"players that {value}"
+        if label == "role":
+            spec = panels(rows, x_title="day", title=title_of_axis)
+        else:
+            spec = over_time(rows, x_title="day", title=title_of_axis, is_stepped=True)
+        method = Method(
             statement=f"Curves of {what} are Kaplan and Meier's (1958); the variance of their logarithm is summed over "
             "games (Ying and Wei 1994), because players of one game die together",
             unit="game",
-            n=self._games,
+            n=self.games,
             interval=_BAND,
         )
+        return Figure(
+            id=name,
+            title=title,
+            caption=caption,
+            n=self.games,
+            unit="games",
+            columns=estimate_columns(label, x="day", value=value, n="players seen", units="games"),
+            rows=rows,
+            spec=spec,
+            methods=(method,),
+            notes=(*interval_notes(curves, "games"), *notes),
+        )
 
-    def _tests(self, sides: Sequence[str], cases: Mapping[str, Sequence[Case]]) -> Iterator[str]:
-        if self._games < UNITS_MIN:
-            return
+    def _tests(self, sides: Sequence[str], cases: Mapping[str, Sequence[Case]]) -> Sequence[str]:
         found = [(one, other, log_rank(cases[one], cases[other])) for one, other in pairwise(sides)]
         tests = [f"{one} and {other} p = {p:.2g}" for one, other, p in found if p is not None]
-        if tests:
-            yield f"Log-rank test of equal survival: {', '.join(tests)}. {_WARNING}"
+        has_enough = tests and self.games >= UNITS_MIN
+        return (f"Log-rank test of equal survival: {', '.join(tests)}. {_WARNING}",) if has_enough else ()
+
+    def _length(self) -> Figure:
+        winners = sorted({winner for _, winner in self._lengths}, key=_place)
+        days = range(min(day for day, _ in self._lengths), max(day for day, _ in self._lengths) + 1)
+        rows: list[dict[str, Value]] = [
+            {"x": day, "part": winner, "count": self._lengths[day, winner]} for winner in winners for day in days
+        ]
+        every = sorted(self._lengths.elements())
+        return Figure(
+            id="game-length",
+            title="How many days does a game last?",
+            caption=f"{counted(self.games, 'games')} by the day on which they ended, and by who won them. "
+            f"The median is day {every[len(every) // 2][0]}, the last day {every[-1][0]}.",
+            n=self.games,
+            unit="games",
+            columns=(
+                DataColumn(name="x", title="day", kind="count"),
+                DataColumn(name="part", title="won by"),
+                DataColumn(name="count", title="games", kind="count"),
+            ),
+            rows=tuple(row for row in rows if row["count"]),
+            spec=columns(rows, x_title="last day of the game", title="games", parts=winners, legend="won by"),
+        )
+
+
+def _place(side: str) -> tuple[int, str]:
+    """Where a faction stands in all figures."""
+    return SIDE.place(side), side
+
+
+def _side_of(role: str) -> str:
+    """The faction of a role; empty for one that is not known here."""
+    found = ROLES.get(role)
+    return "" if found is None else str(found.faction)
 
 
 def _curve(label: str, series: str, cases: Sequence[Case], *, is_risen: bool = False) -> Iterator[Estimate]:
