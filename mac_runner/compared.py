@@ -11,7 +11,7 @@ resampling has a fixed seed, so the same cases give the same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -66,6 +66,8 @@ class Comparison:
     test: Test
     ahead: tuple[int, int] | None = None
     """In how many clusters the first is ahead, and the second; None where nothing is paired."""
+    effects: Effects | None = None
+    """Where they are asked for; None of a score, which is no proportion."""
     q: float | None = None
 
     @property
@@ -74,7 +76,9 @@ class Comparison:
         return self.ahead is not None
 
 
-def compare(first: Sums, second: Sums, *, kind: Kind = "share", resamples: int = RESAMPLES) -> Comparison | None:
+def compare(
+    first: Sums, second: Sums, *, kind: Kind = "share", resamples: int = RESAMPLES, has_effects: bool = False
+) -> Comparison | None:
     """Compare two ratios over the clusters that both have. None where one of the two has no case in them.
 
     Where each cluster is one yes or no in both, it is a pair of truth values, and the test is the score test of matched
@@ -92,10 +96,9 @@ def compare(first: Sums, second: Sums, *, kind: Kind = "share", resamples: int =
     ahead = int((signs < 0).sum()), int((signs > 0).sum())
     values = totals[0] / totals[1], totals[2] / totals[3]
     difference = values[1] - values[0]
-    is_pairs = kind == "share" and _is_truths(table)
-    samples = table if is_pairs else numpy.vstack([*_resampled(table, resamples)])
-    # A resample may have drawn no case of one of the two.
-    samples = samples[(samples[:, 1] > 0) & (samples[:, 3] > 0)]
+    is_pairs, has_effects = kind == "share" and _is_truths(table), has_effects and kind != "score"
+    drawn = _resampled(table, resamples) if has_effects or not is_pairs else table
+    samples = _with_cases(table) if is_pairs else drawn
     differences = samples[:, 2] / samples[:, 3] - samples[:, 0] / samples[:, 1]
     interval: Interval | None
     test: Test
@@ -118,6 +121,7 @@ def compare(first: Sums, second: Sums, *, kind: Kind = "share", resamples: int =
         p=p,
         test=test,
         ahead=ahead,
+        effects=_effects(table, drawn, kind) if has_effects else None,
     )
 
 
@@ -263,16 +267,11 @@ class Effects(NamedTuple):
     odds: Odds
 
 
-def effects(first: Sums, second: Sums, *, kind: Kind, resamples: int = RESAMPLES) -> Effects | None:
-    """The effect sizes of what `compare` compares, by the same resamples; None of a score, which is no proportion."""
+def _effects(table: Array, samples: Array, kind: Kind) -> Effects:
+    """The effect sizes of two ratios by cluster, and what they are in resamples."""
     import numpy
 
-    table = _table(first, second)
-    if kind == "score" or not len(table):
-        return None
     counts = _counts(table.sum(axis=0)[None, :], kind)
-    samples = numpy.vstack([*_resampled(table, resamples)])
-    samples = samples[(samples[:, 1] > 0) & (samples[:, 3] > 0)]
     ratio, ratios = float(_odds_ratios(counts)[0]), _odds_ratios(_counts(samples, kind))
     interval = percentiles(ratios) if numpy.ptp(ratios) > 1e-12 else None
     one, not_one, other, not_other = counts[0]
@@ -306,15 +305,20 @@ def _is_truths(table: Array) -> bool:
     return bool((cases == cases[0, 0]).all() and ((hits == 0) | (hits == cases)).all())
 
 
-def _resampled(table: Array, resamples: int) -> Iterator[Array]:
+def _resampled(table: Array, resamples: int) -> Array:
     """The sums of each resample of clusters. Drawing clusters is drawing how often each distinct row comes."""
     import numpy
 
     rows, counts = numpy.unique(table, axis=0, return_counts=True)
     random, at_once = numpy.random.default_rng(_SEED), max(1, _DRAWS_MAX // len(rows))
-    for begun in range(0, resamples, at_once):
-        size = min(at_once, resamples - begun)
-        yield random.multinomial(len(table), counts / len(table), size=size) @ rows
+    sizes = [min(at_once, resamples - begun) for begun in range(0, resamples, at_once)]
+    drawn = [random.multinomial(len(table), counts / len(table), size=size) @ rows for size in sizes]
+    return _with_cases(numpy.vstack(drawn))
+
+
+def _with_cases(sums: Array) -> Array:
+    """Those in which both have a case; a resample may have drawn none of one of the two."""
+    return sums[(sums[:, 1] > 0) & (sums[:, 3] > 0)]
 
 
 def _signs(sums: Array) -> Array:

@@ -335,6 +335,8 @@ class Drawn(NamedTuple):
     """Its columns of words. A forest: the labels, then the series; rounds: the series, then the round; a heat map: its
     rows, then its columns; shares: the bars, then their parts. With `run` first it compares runs.
     """
+    heads: tuple[str, ...] = ()
+    """What these columns are called; empty for what the measure calls them."""
     title: str = ""
     """The question that it answers; empty for the measure's, as are its caption and its axis."""
     caption: str = ""

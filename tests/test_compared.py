@@ -21,7 +21,6 @@ from mac_runner.compared import (
     Kind,
     Sums,
     compare,
-    effects,
     matched_interval,
     matched_p,
 )
@@ -198,7 +197,7 @@ def compared(table: Array, *, kind: Kind = "share", resamples: int = 10_000) -> 
 
 
 def sizes(table: Array, *, kind: Kind = "share") -> Effects:
-    return known(effects(*sums(table), kind=kind))
+    return known(known(compare(*sums(table), kind=kind, has_effects=True)).effects)
 
 
 def naive_differences(table: Array, *, resamples: int = 4_000) -> list[tuple[float, float]]:
@@ -256,7 +255,8 @@ def test_a_balance_is_compared_as_a_share() -> None:
     share_sizes, balance_sizes = sizes(shares), sizes(balances, kind="balance")
     assert balance_sizes.cohens_h == pytest.approx(share_sizes.cohens_h)
     assert balance_sizes.odds.ratio == pytest.approx(share_sizes.odds.ratio)
-    assert effects(*sums(balances), kind="score") is None
+    assert known(compare(*sums(balances), kind="score", has_effects=True)).effects is None
+    assert share.effects is None, "they were not asked for"
 
 
 @pytest.mark.ci

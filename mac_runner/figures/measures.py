@@ -81,8 +81,8 @@ def _figure(drawings: Sequence[tuple[Measure, Drawn]], summaries: Mapping[str, J
     ns = [int(row["n"] or 0) for row in rows]
     n = sum(ns) if drawn.is_whole else max(ns)
     words = [
-        DataColumn(name=name, title=measure.told(name).head, kind="count" if name == _ROUND else "word")
-        for name in drawn.by
+        DataColumn(name=name, title=head, kind="count" if name == _ROUND else "word")
+        for name, head in zip(drawn.by, drawn.heads or [measure.told(name).head for name in drawn.by], strict=True)
     ]
     yield Figure(
         id=drawn.id,

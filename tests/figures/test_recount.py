@@ -114,7 +114,7 @@ def test_wins_by_role_and_by_model_are_those_of_the_players(games: Path) -> None
     sides = frame.groupby(["model", "side", "game"]).has_won.any().groupby(["model", "side"]).mean()
     by_model = column(figures_of(games)["wins-by-model"], "value", "name", "counting")
 
-    assert column(figures_of(games)["wins-by-role"], "value", "role") == pytest.approx(
+    assert column(figures_of(games)["wins-by-role"], "value", "of") == pytest.approx(
         frame.groupby("role").won.mean().to_dict(), abs=1e-4
     )
     assert {key: rate for key, rate in by_model.items() if key[1] == "finished games"} == pytest.approx(
@@ -213,12 +213,11 @@ def test_claims_are_those_of_the_record_by_faction_and_by_kind(games: Path) -> N
 
 def test_night_effect_counts_the_actions_of_outcomes(games: Path) -> None:
     frame = players(finished(games))
-    acts = pandas.DataFrame(
-        {"role": frame.role, **{key: frame.measures.map(lambda m, k=key: m.get(k, 0)) for key in ("na", "ne")}}
-    )
-    sums = acts.groupby("role").sum()
+    counts = {key: frame.measures.map(lambda found, key=key: found.get(key, 0)) for key in ("na", "ne")}
+    acts = pandas.DataFrame({"role": frame.role, "definition": frame.definition, **counts})
+    sums = acts.groupby(["role", "definition"]).sum()
 
-    assert column(figures_of(games)["night-effect"], "value", "role") == pytest.approx(
+    assert column(figures_of(games)["night-effect"], "value", "of", "side") == pytest.approx(
         (sums["ne"] / sums["na"])[sums["na"] > 0].to_dict(), abs=1e-4
     )
 
@@ -257,11 +256,9 @@ def test_runs_of_the_same_deals_are_compared_deal_by_deal(games: Path) -> None:
     (row,) = (row for row in figures["wins-difference"].rows if row["series"] == "mafia")
     assert (row["paired"], row["n"]) == ("paired", len(shared))
     assert row["value"] == pytest.approx(sum(won[1][deal] - won[0][deal] for deal in shared) / len(shared))
-    assert column(figures["wins-by-run"], "n", "run", "side") == {
-        (run.name, side): len(each)
-        for run, each in zip((games, other), won, strict=True)
-        for side in ("town", "mafia", "neutral")
-    }
+    played = column(figures["wins-by-run"], "n", "run", "side")
+    assert played == {(run, side): len(won[run == other.name]) for run, side in played}
+    assert {run for run, _ in played} == {games.name, other.name}
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from mac_runner.compared import (
     Kind,
     Test,
     compare,
-    effects,
     how_paired,
     with_q,
 )
@@ -225,13 +224,13 @@ class _Compared(NamedTuple):
 
 
 def _compared(name: str, baseline: _Cell, cell: _Cell) -> _Compared | None:
-    found = compare(baseline.units.sums[name], cell.units.sums[name], kind=COMPARED[name])
+    found = compare(baseline.units.sums[name], cell.units.sums[name], kind=COMPARED[name], has_effects=True)
     return None if found is None else _Compared(name, cell, found)
 
 
 def _row(baseline: _Cell, row: _Compared, found: Comparison) -> PairedRow:
     name, cell, _ = row
-    sizes = effects(baseline.units.sums[name], cell.units.sums[name], kind=COMPARED[name])
+    sizes = found.effects
     odds = None if sizes is None else sizes.odds
     return PairedRow(
         combination=cell.slug,

@@ -17,8 +17,8 @@ import msgspec
 
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.intervals import ClusteredRate
-from mac_runner.measures import InGrid, Keys, Mean, Measure, Rate, Share
-from mac_runner.results import clustered, rate
+from mac_runner.measures import Drawn, InGrid, Keys, Mean, Measure, Rate, Share
+from mac_runner.results import clustered, number, rate
 from mac_runner.types import JsonObject
 
 
@@ -159,6 +159,19 @@ _NAMES: Final[Mapping[str, Callable[[PlayerResult], str]]] = {
     "definition": lambda player: player.definition,
     "model": lambda player: player.model,
 }
+_BY_ROLE: Final = (
+    Drawn(
+        id="wins-by-role",
+        chart="forest",
+        by=("of",),
+        heads=("role",),
+        title="Which roles win most often?",
+        caption="Share of players dealt a role who won. Players of one faction win together. Lines are 95 % intervals "
+        "over games.",
+        chapter="wins",
+        sort=lambda row: -(number(row.record.get("rate")) or 0.0),
+    ),
+)
 GAMES: Final[tuple[Measure, ...]] = (
     _wins(place="games", cases=lambda game: [((), game)], statistic=lambda _keys: _Endings()),
     _wins(
@@ -176,7 +189,14 @@ GAMES: Final[tuple[Measure, ...]] = (
         for name in ("definition", "model")
     ),
     *(
-        _wins(place=f"wins.by_{name}.{{of}}", cases=partial(_by_player, name_of), statistic=lambda _keys: _Wins())
+        _wins(
+            place=f"wins.by_{name}.{{of}}",
+            cases=partial(_by_player, name_of),
+            statistic=lambda _keys: _Wins(),
+            value="players who won",
+            unit="players",
+            figures=_BY_ROLE if name == "role" else (),
+        )
         for name, name_of in _NAMES.items()
     ),
 )

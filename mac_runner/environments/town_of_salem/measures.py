@@ -292,6 +292,7 @@ def judged(label: str) -> Sequence[Drawn]:
             caption="Of what players of the Town did, the share that was right. Lines are 95 % intervals over games.",
             chart="forest",
             by=("measure", "of"),
+            heads=("measure", "model"),
             label=lambda _measure, _row: label,
             axis="share",
             chapter="judgement",
@@ -309,6 +310,7 @@ def lied(label: str) -> Sequence[Drawn]:
             caption="Lies by the side of the liar. Lines are 95 % intervals over games.",
             chart="forest",
             by=("measure", "of"),
+            heads=("measure", "model"),
             label=lambda _measure, row: f"{label}: {row.keys[2]}",
             axis="share",
             chapter="lies",
@@ -455,6 +457,20 @@ MEASURES: Final = (
     *_influence(
         *("night_effect", "night acts effective", "actions chosen at night that had an effect"),
         *(Count.NIGHT_EFFECT, Count.NIGHT_ACT),
+        figures=(
+            Drawn(
+                id="night-effect",
+                chart="forest",
+                by=("of", "side"),
+                heads=("role", "definition"),
+                title="Whose actions at night have an effect?",
+                caption="Share of the actions that players dealt a role chose at night that had an effect. Lines are "
+                "95 % intervals over games.",
+                axis="actions with an effect",
+                chapter="nights",
+                only=lambda keys: keys[0] == "by_role",
+            ),
+        ),
         difference=("the Town's night actions with an effect", Faction.TOWN),
     ),
     *_form("corrections", "corrections", "replies after which it was asked again", Count.CORRECTION, Count.REPLY),

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
-from mac_runner.environments.town_of_salem.measures import MEASURES, Count, Game, Seat, quotient
+from mac_runner.environments.town_of_salem.measures import Count, Game, Seat
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.verdicts import opposes_town
@@ -30,7 +30,6 @@ _OVER_GAMES: Final = "Lines are 95 % intervals over games."
 _ALL_DAYS: Final = "all days"
 _BY_LOT: Final = "by lot"
 _VERDICTS: Final = {"honest": Count.HONEST, "lie": Count.LIE, "unclear": Count.UNCLEAR}
-_NIGHT: Final = next(measure for measure in MEASURES if measure.key == "night_effect")
 SIDE: Final = By("faction", {side: side for side in (Faction.TOWN, Faction.MAFIA, Faction.NEUTRAL)})
 _Cases: TypeAlias = Iterator[tuple[Keys, Share]]
 
@@ -147,30 +146,6 @@ WINS: Final = (
 """Who won; failed games are counted too."""
 
 
-def _by_role(
-    name: str, title: str, caption: str, value: str, unit: str, chapter: str, share_of: Callable[[Seat], Share]
-) -> Measure:
-    """A rate of the players dealt each role, faction by faction and the highest first."""
-    return _of_games(
-        place=f"{name.replace('-', '_')}.{{side}}.{{role}}",
-        cases=lambda game: (((seat.side, seat.role), share_of(seat)) for seat in game.players),
-        title=title,
-        caption=f"{caption} {_OVER_GAMES}",
-        value=value,
-        unit=unit,
-        by={"side": SIDE, "role": By("role")},
-        figures=(
-            Drawn(
-                id=name,
-                chart="forest",
-                by=("role", "side"),
-                chapter=chapter,
-                sort=lambda row: (SIDE.place(row.keys[0]), row.keys[0], -(number(row.record.get("rate")) or 0.0)),
-            ),
-        ),
-    )
-
-
 def _claims(game: Game) -> _Cases:
     for seat in game.players:
         of = sum(map(seat.count, _VERDICTS.values()))
@@ -205,12 +180,6 @@ def _lynched(game: Game) -> _Cases:
 _VERDICT: Final = By("verdict", {verdict: verdict for verdict in _VERDICTS})
 _shares = partial(_of_games, value="share of claims", unit="claims")
 COUNTED: Final = (
-    _by_role(
-        *("wins-by-role", "Which roles win most often?"),
-        "Share of players dealt a role who won. Players of one faction win together.",
-        *("players who won", "players", "wins"),
-        lambda seat: Share(int(seat.won), 1),
-    ),
     _of_games(
         place="votes.{of}.{round}",
         cases=_votes,
@@ -252,12 +221,6 @@ COUNTED: Final = (
         "honesty is unclear.",
         by={"side": SIDE, "verdict": _VERDICT},
         figures=(Drawn(id="claims-by-faction", chart="shares", by=("side", "verdict"), chapter="lies"),),
-    ),
-    _by_role(
-        *("night-effect", "Whose actions at night have an effect?"),
-        "Share of the actions that players dealt a role chose at night that had an effect.",
-        *("actions with an effect", "actions", "nights"),
-        lambda seat: Share(*quotient(_NIGHT, seat.totals())),
     ),
 )
 """Of finished games, from their outcomes."""
