@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from mac_runner.compared import how_paired
+from mac_runner.compared import CLUSTERS_MIN, how_paired
+from mac_runner.printable import counted
 from mac_runner.results import (
     DEFAULTS_HEAD,
     DEFAULTS_NOTE,
@@ -13,6 +14,7 @@ from mac_runner.results import (
     UNKNOWN,
     Table,
     count_text,
+    integer,
     interval_text,
     number,
     objects,
@@ -94,6 +96,9 @@ def _difference_notes(rows: list[JsonObject], not_compared: JsonValue) -> Iterat
     how = how_paired("deal", {row.get("test") for row in rows})
     yield f"Interval and p of a row are of one test: {how}."
     yield f"p is of one comparison alone; here are {len(rows)}."
+    fewest = min(integer(row.get("deals")) or 0 for row in rows)
+    if fewest < CLUSTERS_MIN:
+        yield f"Some rows have {counted(fewest, 'deals')} only: with fewer than {CLUSTERS_MIN}, p may be too small."
     if any(row.get("left_out") for row in rows):
         yield "Left out: deals that did not finish in both, because a game failed or was not played."
     else:
