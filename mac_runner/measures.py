@@ -330,7 +330,7 @@ class Drawn(NamedTuple):
     """A figure of the report, of the rows of a measure. Those of one id are one figure."""
 
     id: str
-    chart: Literal["forest", "rounds", "heat", "shares"]
+    chart: Literal["forest", "rounds", "heat", "shares", "table"]
     by: tuple[str, ...]
     """Its columns of words. A forest: the labels, then the series; rounds: the series, then the round; a heat map: its
     rows, then its columns; shares: the bars, then their parts. With `run` first it compares runs.
@@ -379,8 +379,10 @@ class Measure:
 
     place: str
     """In the summary, with what its cases are told apart by in braces: `discussions.accuracy_by_round.{round}`."""
-    cases: Callable[[Any], Iterable[tuple[Keys, Any]]]
+    cases: Callable[[Any], Iterable[tuple[Keys, Any]]] = lambda _outcome: ()
     """From an outcome its cases by key, as what its statistic adds up; cases of one key add up."""
+    reads: Callable[[JsonObject], Sequence[Row]] | None = None
+    """From a summary its rows, where these are not just what stands at its place."""
     title: str = ""
     """The question that it answers."""
     caption: str = ""
@@ -429,6 +431,14 @@ class Measure:
 
     def rows(self, summary: JsonObject, order: Sequence[str] = ()) -> list[Row]:
         """Its rows from a summary, sorted by some of its names."""
+        rows = self._at_place(summary) if self.reads is None else self.reads(summary)
+        sorts = []
+        for at, name in ((self.names.index(name), name) for name in order):
+            keys = sorted(dict.fromkeys(row.keys[at] for row in rows), key=self.told(name).place)
+            sorts.append((at, {key: place for place, key in enumerate(keys)}))
+        return sorted(rows, key=lambda row: [places[row.keys[at]] for at, places in sorts])
+
+    def _at_place(self, summary: JsonObject) -> list[Row]:
         rows = [Row((), summary)]
         for part in self.place.split("."):
             found = [
@@ -438,11 +448,7 @@ class Measure:
                 if part[0] == "{" or key == part
             ]
             rows = [Row(row.keys, value) for row, value in found if isinstance(value, dict)]
-        sorts = []
-        for at, name in ((self.names.index(name), name) for name in order):
-            keys = sorted(dict.fromkeys(row.keys[at] for row in rows), key=self.told(name).place)
-            sorts.append((at, {key: place for place, key in enumerate(keys)}))
-        return sorted(rows, key=lambda row: [places[row.keys[at]] for at, places in sorts])
+        return rows
 
     def counter(self, keys: Keys) -> Statistic:
         """What is kept for a key."""

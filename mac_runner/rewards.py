@@ -86,15 +86,20 @@ def names_agents(outcome: JsonValue, agents: Collection[str]) -> bool:
     return winners_of(outcome, agents) is not None or bool(values_by_agent(outcome, agents))
 
 
+def of_agents(outcome: JsonObject, agents: Collection[str]) -> dict[str, dict[str, bool | int | float]]:
+    """The mappings by agent of an outcome, and `won` of each agent where winners are among `agents`."""
+    found = values_by_agent(outcome, agents)
+    if WON not in found and agents and (winners := winners_of(outcome, agents)) is not None:
+        found[WON] = {name: name in winners.names for name in agents}
+    return found
+
+
 def default_rewards(outcome: JsonObject, agent: str, agents: Collection[str]) -> dict[str, float]:
     """The rewards of an agent in an outcome whose environment does not say them.
 
     They are its values in the mappings by agent. Winners among `agents` add `won`, unless a mapping has that name.
     """
-    rewards = {key: float(of[agent]) for key, of in values_by_agent(outcome, agents).items() if agent in of}
-    if WON not in rewards and (winners := winners_of(outcome, agents)) is not None:
-        rewards[WON] = float(agent in winners.names)
-    return rewards
+    return {key: float(of[agent]) for key, of in of_agents(outcome, agents).items() if agent in of}
 
 
 def preferred(rewards: Iterable[str]) -> str | None:

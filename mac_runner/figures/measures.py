@@ -13,7 +13,7 @@ from mac_runner.intervals import one_cluster
 from mac_runner.measures import Drawn, Kind, Measure, Row
 from mac_runner.registry import results_specs
 from mac_runner.results import Figure as GridFigure
-from mac_runner.results import Results, figure, integer, section
+from mac_runner.results import Results, figure, integer, number, section
 from mac_runner.types import JsonObject
 
 _COLUMNS_MAX: Final = 16
@@ -84,13 +84,14 @@ def _figure(drawings: Sequence[tuple[Measure, Drawn]], summaries: Mapping[str, J
         DataColumn(name=name, title=head, kind="count" if name == _ROUND else "word")
         for name, head in zip(drawn.by, drawn.heads or [measure.told(name).head for name in drawn.by], strict=True)
     ]
+    extremes = (DataColumn(name=end, title=end, kind="number") for end in ("min", "max") if end in rows[0])
     yield Figure(
         id=drawn.id,
         title=drawn.title or measure.title,
         caption=(drawn.caption or measure.caption).replace("{n}", f"{n:,}"),
         n=n,
         unit=measure.unit,
-        columns=(*words, *rate_columns(measure.value, _COLUMNS[measure.kind], measure.unit)),
+        columns=(*words, *rate_columns(measure.value, _COLUMNS[measure.kind], measure.unit), *extremes),
         rows=tuple(rows),
         spec=_spec(measure, drawn, rows),
         methods=rate_methods(measure, rows),
@@ -140,13 +141,16 @@ def numbers_of(measure: Measure, row: Row) -> dict[str, Value]:
     """A rate or a score with its interval, and how many cases in how many clusters it is on."""
     found = figure(row.record, cases=measure.n(row.keys)) or _NOTHING
     clusters = integer(row.record.get("clusters", row.record.get(f"{measure.cluster}s")))
-    return {"n": found.n, "clusters": clusters, "value": found.value, "lo": found.lo, "hi": found.hi}
+    extremes: dict[str, Value] = {end: number(row.record[end]) for end in ("min", "max") if end in row.record}
+    return {"n": found.n, "clusters": clusters, "value": found.value, "lo": found.lo, "hi": found.hi, **extremes}
 
 
 def _spec(measure: Measure, drawn: Drawn, rows: Sequence[dict[str, Value]]) -> JsonObject | None:
     unit = _UNITS[measure.kind]
     title, (first, *rest) = drawn.axis or measure.value, drawn.by
     match drawn.chart:
+        case "table":
+            return None
         case "rounds":
             return over_time(
                 [row for row in rows if row[first] != drawn.reference or not drawn.reference],

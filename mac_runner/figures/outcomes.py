@@ -1,97 +1,83 @@
-"""Outcomes and metrics of any environment: means and rates of conversations, of their agents, and of metrics.
+"""What came out of conversations whose environment has no figures of its own, the metrics of all, and how runs differ.
 
-The numbers are those of the summary, which counts them exactly; a plug-in needs no code of its own here.
+Conversations of one number are pairs where all runs have one seed: they share what chance decides. Else the runs are
+independent of each other, and the figure says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, Literal, NamedTuple
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
+from mac_runner.compared import Comparison, compare, compare_apart, compare_means, how_paired, with_q
 from mac_runner.figures.charts import forest
-from mac_runner.figures.comparison import clustered, values_of
-from mac_runner.figures.estimates import ends_of
+from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.every_run import Played
 from mac_runner.figures.failures import Counted, failures_figure
-from mac_runner.figures.model import (
-    DataColumn,
-    Figure,
-    Method,
-    Section,
-    Value,
-    interval_columns,
-    mean_columns,
-    run_column,
+from mac_runner.figures.measures import measured_figures
+from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value, interval_columns
+from mac_runner.intervals import ClusteredRate
+from mac_runner.registry import results_specs
+from mac_runner.reports.outcomes import AGENTS, CONVERSATIONS, ended, outcome_measures
+from mac_runner.reports.rows import parse_row
+from mac_runner.rewards import WON
+from mac_runner.types import JsonObject
+
+_PAIRED: Final = (
+    "Values of two runs are compared over the conversations of the same number, which have the same seed. Interval and "
+    f"p are of one test: of rates {how_paired('conversation')}; of means Student's of the paired differences"
 )
-from mac_runner.printable import printable
-from mac_runner.reports.outcomes import OUTCOMES
-from mac_runner.results import default_shares, integer, number, section, with_defaults
-from mac_runner.types import JsonObject, JsonValue
-
-_GROUPS: Final = {"by_definition": "definition", "by_model": "model", "by_seat": "seat"}
-_TEXTS_MAX: Final = 12
-_METHODS: Final = (
-    Method(
-        statement="A rate over conversations has Wilson's 95 % interval, a mean Student's; conversations are taken to "
-        "be independent",
-        unit="conversation",
-        interval="Wilson's, or Student's t, 95 %",
-    ),
+_UNPAIRED: Final = (
+    "The runs have different seeds, so their conversations are not pairs. The difference of two rates has Newcombe's "
+    "interval with conversations as clusters, that of two means Welch's; p is of the same comparison"
 )
-_BY_AGENT: Final = (
-    Method(
-        statement="A rate or mean over agents has a 95 % interval that takes the agents of one conversation as one "
-        "cluster: Wilson's of as many cases as they are worth (Korn and Graubard 1998), or Student's of the ratio "
-        "(Cochran 1977)",
-        unit="conversation",
-        interval="clustered by conversation, 95 %",
-    ),
-)
+_WON: Final = f"{WON} of agents"
+Deal: TypeAlias = int | str
+"""The number of a conversation, or the cluster of several."""
 
 
-class _Named(NamedTuple):
-    label: str
-    record: JsonObject
+class Values(NamedTuple):
+    """What the conversations of a run have under one name: by deal, the sum and the cases."""
 
-    @property
-    def unit(self) -> Literal["rate", "score"]:
-        return "rate" if "rate" in self.record else "score"
+    cases: dict[Deal, tuple[float, int]]
+    is_rate: bool
+
+    def rates(self) -> dict[Deal, tuple[int, int]]:
+        """The same of truth values."""
+        return {deal: (int(total), n) for deal, (total, n) in self.cases.items()}
+
+    def clustered(self) -> ClusteredRate:
+        """The rate, by deal."""
+        rate = ClusteredRate()
+        for total, n in self.rates().values():
+            rate.add(total, n)
+        return rate
 
 
 def outcome_sections(runs: Sequence[Played]) -> Iterator[Section]:
-    """What came out of conversations whose environment has no figures of its own, and the metrics of all."""
-    if figures := (*outcome_figures(runs), *metric_figures(runs), *filter(None, [failed_figure(runs)])):
-        yield Section(id="outcomes", title="Outcomes", figures=figures)
-
-
-def outcome_figures(runs: Sequence[Played]) -> Iterator[Figure]:
-    """What the outcomes hold, where the environment has no figures of its own."""
-    kinds = dict.fromkeys(kind for run in runs for kind in section(run.summary, OUTCOMES))
-    for kind in kinds:
-        counted = [(run, section(section(run.summary, OUTCOMES), kind)) for run in runs]
-        suffix = f"-{_slug(kind)}" if len(kinds) > 1 else ""
-        values = [(run, section(found, "values")) for run, found in counted]
-        yield from _values(values, f"values{suffix}", f"What came out of {printable(kind)}?", runs)
-        yield from _texts([(run, section(found, "texts")) for run, found in counted], suffix, len(runs) > 1)
-        yield from _agents([(run, section(found, "agents")) for run, found in counted], suffix, len(runs) > 1)
-
-
-def metric_figures(runs: Sequence[Played]) -> Iterator[Figure]:
-    """The metrics of the experiment."""
-    values = [(run, section(run.summary, "metrics")) for run in runs]
-    yield from _values(values, "metrics", "What do the metrics come to?", runs)
+    """The values of outcomes without results of their own, and the metrics."""
+    summaries = {run.name: run.summary for run in runs}
+    measures = [*outcome_measures(*summaries.values())]
+    figures = measured_figures(measures, summaries, has_runs=len(runs) > 1)
+    if found := (*figures, *filter(None, [failed_figure(runs)])):
+        yield Section(id="outcomes", title="Outcomes", figures=found)
 
 
 def failed_figure(runs: Sequence[Played]) -> Figure | None:
     """Each rate of outcomes with and without failed conversations; None where none failed."""
-    counted = list[Counted]()
-    for run in runs:
-        values = values_of(run.data) if run.count("failed") else {}
-        for name, value in values.items():
-            if value.is_rate:
-                label = name if len(runs) == 1 else f"{name}, {run.name}"
-                rate = clustered({key: (int(total), n) for key, (total, n) in value.cases.items()})
-                counted.append(Counted(label, rate, round(rate.n / max(1, rate.games)), run.count("failed")))
+    values = values_of(run.data for run in runs if run.count("failed"))
+    counted = [
+        Counted(
+            name if len(runs) == 1 else f"{name}, {run.name}",
+            rate := each.clustered(),
+            round(rate.n / max(1, rate.games)),
+            run.count("failed"),
+        )
+        for run in runs
+        for name, each in values.get(run.name, {}).items()
+        if each.is_rate
+    ]
     return failures_figure(
         counted,
         name="rates-with-failed",
@@ -103,165 +89,121 @@ def failed_figure(runs: Sequence[Played]) -> Figure | None:
     )
 
 
-def _values(
-    found: Sequence[tuple[Played, JsonObject]], name: str, title: str, runs: Sequence[Played]
-) -> Iterator[Figure]:
-    """Rates in one figure; of numbers, whose sizes differ, a table."""
-    named = [
-        (run, _Named(key, section(values, key))) for run, values in found for key in values if section(values, key)
+def comparison_sections(study: Study) -> Iterator[Section]:
+    """The differences of all values from the baseline, in one family."""
+    found = values_of(study.runs)
+    base = found[study.reference.name]
+    compared = [
+        (name, run, is_rate, _difference(base[name], values[name], is_paired=study.is_paired, is_rate=is_rate))
+        for run, values in found.items()
+        if run != study.reference.name
+        for name in base
+        if name in values
+        for is_rate in [base[name].is_rate and values[name].is_rate]
     ]
-    for unit in ("rate", "score"):
-        chosen = [(run, one) for run, one in named if one.unit == unit]
-        if not chosen:
+    adjusted = with_q([difference for *_, difference in compared])
+    rows = [
+        _row(name, run, is_rate, one)
+        for (name, run, is_rate, _), one in zip(compared, adjusted, strict=True)
+        if one is not None
+    ]
+    figures = tuple(_figure(study, rows, is_rate=is_rate) for is_rate in (True, False) if _of(rows, is_rate))
+    if figures:
+        yield Section(id="value-differences", title="Values compared", figures=figures)
+
+
+def _of(rows: Sequence[Mapping[str, Value]], is_rate: bool) -> list[dict[str, Value]]:
+    return [dict(row) for row in rows if row["is_rate"] is is_rate]
+
+
+def _figure(study: Study, rows: Sequence[Mapping[str, Value]], *, is_rate: bool) -> Figure:
+    chosen, what = _of(rows, is_rate), "rates" if is_rate else "means"
+    units = "pairs" if study.is_paired else "conversations"
+    return Figure(
+        id=f"difference-{what}",
+        title=f"Which {what} of outcomes differ from the baseline's?",
+        caption=f"Difference from {study.reference.name}, with 95 % interval, "
+        f"{'over conversations of the same number' if study.is_paired else 'between independent conversations'}.",
+        n=max(int(row["n"] or 0) for row in chosen),
+        unit=units,
+        columns=(
+            DataColumn(name="value", title="value"),
+            DataColumn(name="run", title="run"),
+            DataColumn(name="n", title=units, kind="count"),
+            DataColumn(name="difference", title="difference", kind="score" if is_rate else "number"),
+            *interval_columns("score" if is_rate else "number"),
+            DataColumn(name="p", title="p", kind="number"),
+            DataColumn(name="q", title="q", kind="number"),
+        ),
+        rows=tuple(chosen),
+        # Means have sizes of their own, so they share no axis.
+        spec=_spec(study, chosen, units) if is_rate else None,
+        methods=(
+            Method(
+                statement=_PAIRED if study.is_paired else _UNPAIRED,
+                unit="conversation",
+                interval="95 %",
+                correction=f"Benjamini and Hochberg (q) over {len(rows)} comparisons",
+            ),
+        ),
+        notes=() if study.is_paired else ("The runs have different seeds, so nothing is paired.",),
+    )
+
+
+def _spec(study: Study, rows: Sequence[Mapping[str, Value]], units: str) -> JsonObject:
+    has_runs = len(study.runs) > 2
+    labelled = [{**row, "label": f"{row['value']}, {row['run']}" if has_runs else row["value"]} for row in rows]
+    return forest(
+        labelled,
+        label="label",
+        value="difference",
+        unit="difference",
+        title="difference",
+        units=units,
+        clusters="n",
+        reference=0.0,
+    )
+
+
+def _row(name: str, run: str, is_rate: bool, one: Comparison) -> dict[str, Value]:
+    lo, hi = (None, None) if one.interval is None else one.interval
+    found: dict[str, Value] = {"value": name, "run": run, "is_rate": is_rate, "n": one.n, "difference": one.difference}
+    return {**found, "lo": lo, "hi": hi, "p": one.p, "q": one.q}
+
+
+def values_of(runs: Iterable[RunData]) -> dict[str, dict[str, Values]]:
+    """By run and name, the values of finished conversations: of outcomes counted as they are, and of metrics."""
+    found = {data.name: _values(data) for data in runs}
+    if not any(total for of_run in found.values() if _WON in of_run for total, _ in of_run[_WON].cases.values()):
+        # Draws alone do not show that winners are agents.
+        return {name: {key: each for key, each in of_run.items() if key != _WON} for name, of_run in found.items()}
+    return found
+
+
+def _values(data: RunData) -> dict[str, Values]:
+    found: dict[str, Values] = {}
+    for row in map(parse_row, data.read_rows()):
+        if row.reason is not None:
             continue
-        rows = [{"run": run.name, **_row("value", one)} for run, one in chosen]
-        spec = None
-        if unit == "rate":
-            group = "run" if len(runs) > 1 else ""
-            spec = forest(
-                rows, label="value", value="mean", unit="rate", title="rate", units="conversations", group=group
-            )
-        n = max(int(row["n"] or 0) for row in rows)
-        columns = mean_columns("value", "", kind="rate" if unit == "rate" else "number")
-        extremes = tuple(DataColumn(name=end, title=end, kind="number") for end in ("min", "max"))
-        yield Figure(
-            id=f"{name}-{unit}",
-            title=title if unit == "rate" else f"{title.removesuffix('?')}, in numbers?",
-            caption=f"{'Rates' if unit == 'rate' else 'Means'} over finished conversations with 95 % interval; n is "
-            "the number of conversations that have the value.",
-            n=n,
-            unit="conversations",
-            columns=(*run_column(len(runs) > 1), *columns, *(extremes if unit == "score" else ())),
-            rows=tuple(rows),
-            spec=spec,
-            methods=_METHODS,
-        )
+        values: dict[str, Sequence[float]] = {}
+        if isinstance(row.outcome, dict) and row.outcome.get("kind") not in results_specs():
+            one = ended(row.outcome, row.agents)
+            values = {str(key): [value] for (key,), value in CONVERSATIONS.cases(one)}
+            values |= {f"{key} of agents": each for (key,), each in AGENTS.cases(one)}
+        values |= {f"metric {name}": [value] for name, value in row.metrics.items() if value is not None}
+        for name, each in values.items():
+            _add(found, name, row.index if row.cluster is None else row.cluster, each)
+    return found
 
 
-def _row(label: str, one: _Named) -> dict[str, Value]:
-    record = one.record
-    lo, hi = ends_of(record.get("interval"))
-    return {
-        label: one.label,
-        "n": integer(record.get("n")),
-        "mean": number(record.get(one.unit)),
-        "lo": lo,
-        "hi": hi,
-        "min": number(record.get("min")),
-        "max": number(record.get("max")),
-    }
+def _add(found: dict[str, Values], name: str, deal: Deal, values: Sequence[float]) -> None:
+    before = found.get(name, Values({}, True))
+    total, n = before.cases.get(deal, (0.0, 0))
+    before.cases[deal] = (math.fsum([total, *values]), n + len(values))
+    found[name] = before._replace(is_rate=before.is_rate and all(isinstance(value, bool) for value in values))
 
 
-def _texts(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: bool) -> Iterator[Figure]:
-    for key in dict.fromkeys(key for _, texts in found for key in texts):
-        rows: list[dict[str, Value]] = []
-        n = hidden = 0
-        for run, texts in found:
-            record = section(texts, key)
-            counts = section(record, "counts")
-            of = integer(record.get("n")) or 0
-            n += of
-            hidden += max(0, len(counts) - _TEXTS_MAX)
-            rows += [{"run": run.name, **_text_row(text, section(counts, text), of)} for text in [*counts][:_TEXTS_MAX]]
-        if not rows:
-            continue
-        yield Figure(
-            id=f"text-{_slug(key)}{suffix}",
-            title=f"How often does each value of “{printable(key)}” occur?",
-            caption=f"Share of {n:,} finished conversations, with 95 % interval.",
-            n=n,
-            unit="conversations",
-            columns=(
-                *run_column(has_runs),
-                DataColumn(name="text", title=key),
-                DataColumn(name="count", title="conversations", kind="count"),
-                DataColumn(name="mean", title="share", kind="rate"),
-                *interval_columns("rate"),
-            ),
-            rows=tuple(rows),
-            spec=forest(
-                rows,
-                label="text",
-                value="mean",
-                unit="rate",
-                title="share",
-                units="conversations",
-                clusters="of",
-                group="run" if has_runs else "",
-            ),
-            methods=_METHODS,
-            notes=(f"{hidden} rarer texts are left out; summary.json has them.",) if hidden else (),
-        )
-
-
-def _text_row(text: str, record: JsonObject, n: int) -> dict[str, Value]:
-    lo, hi = ends_of(record.get("interval"))
-    return {
-        "text": text,
-        "n": n,
-        "of": n,
-        "count": integer(record.get("count")),
-        "mean": number(record.get("rate")),
-        "lo": lo,
-        "hi": hi,
-    }
-
-
-def _agents(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: bool) -> Iterator[Figure]:
-    """For each value of agents, that of each definition, model and seat; a group of one member says nothing new."""
-    for key in dict.fromkeys(key for _, agents in found for key in agents):
-        rows: list[dict[str, Value]] = []
-        for run, agents in found:
-            for label, record in _members(section(agents, key), run.summary):
-                rows.append(
-                    {"run": run.name, **_row("of", _Named(label, record)), "games": integer(record.get("games"))}
-                )
-        if not rows:
-            continue
-        unit: Literal["rate", "score"] = "rate" if all(0 <= float(row["mean"] or 0) <= 1 for row in rows) else "score"
-        n = max(int(row["n"] or 0) for row in rows)
-        yield Figure(
-            id=f"agents-{_slug(key)}{suffix}",
-            title=f"How does “{printable(key)}” differ between agents?",
-            caption="Mean over agents of finished conversations, with 95 % interval clustered by conversation.",
-            n=n,
-            unit="agents",
-            columns=(
-                *run_column(has_runs),
-                DataColumn(name="of", title="of"),
-                DataColumn(name="n", title="agents", kind="count"),
-                DataColumn(name="games", title="conversations", kind="count"),
-                DataColumn(name="mean", title="mean", kind="rate" if unit == "rate" else "number"),
-                *interval_columns("rate" if unit == "rate" else "number"),
-            ),
-            rows=tuple(rows),
-            spec=forest(
-                rows,
-                label="of",
-                value="mean",
-                unit="rate" if unit == "rate" else "number",
-                title=printable(key),
-                units="conversations",
-                clusters="games",
-                group="run" if has_runs else "",
-            ),
-            methods=_BY_AGENT,
-        )
-
-
-def _members(record: JsonObject, summary: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    yield "all agents", section(record, "all")
-    shown: list[list[JsonValue]] = []
-    for group, head in _GROUPS.items():
-        members = section(record, group)
-        # Where each definition has one seat, both groups are the same agents.
-        if len(members) > 1 and [*members.values()] not in shown:
-            shown.append([*members.values()])
-            shares = default_shares(summary, head)
-            yield from ((with_defaults(f"{head} {name}", shares.get(name)), section(members, name)) for name in members)
-
-
-def _slug(text: str) -> str:
-    """The text as a part of an id, unlike that of other texts."""
-    plain = "".join(char if char.isascii() and char.isalnum() else "-" for char in text.lower())[:40]
-    return plain if plain == text else f"{plain}-{len(text)}{sum(map(ord, text)) % 997}"
+def _difference(first: Values, second: Values, *, is_paired: bool, is_rate: bool) -> Comparison | None:
+    if not is_rate:
+        return compare_means(first.cases, second.cases, is_paired=is_paired)
+    return compare(first.rates(), second.rates()) if is_paired else compare_apart(first.clustered(), second.clustered())

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain, islice
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -17,18 +18,19 @@ from mac_runner.printable import printable
 from mac_runner.registry import environment_specs, results_specs
 from mac_runner.reports.filters import Condition, words_of
 from mac_runner.reports.metrics import metrics_of
-from mac_runner.reports.outcome_tables import outcome_columns
 from mac_runner.reports.rows import IndexRow, kind_of, parse_row, read_row
 from mac_runner.results import NO_COLUMNS, UNKNOWN, Column, Columns, Value
+from mac_runner.rewards import is_number, values_by_agent
 from mac_runner.store import RunContents
 from mac_runner.store.journal import DoneRow
 from mac_runner.store.records import decode_json
 from mac_runner.store.run_state import row_of
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 
 ROWS_MEASURED: Final = 200
 """The rows that decide how wide columns are."""
 _CELL_CHARS_MAX: Final = 40
+_Kind: TypeAlias = Literal["word", "words", "number", "truth"]
 
 _FIRST: Final = {"number": Column("number"), "id": Column("word", is_listed=False), "status": Column("word")}
 _LAST: Final = {
@@ -162,3 +164,57 @@ def _cell(name: str, value: Value) -> str:
     text = printable(", ".join(words_of(value))) or UNKNOWN
     # The last column may be as long as it is.
     return text if name == "failure" or len(text) <= _CELL_CHARS_MAX else f"{text[: _CELL_CHARS_MAX - 1]}…"
+
+
+def outcome_columns(outcomes: Iterable[JsonObject], taken: Collection[str]) -> Columns:
+    """The columns of outcomes whose environment has none of its own, found by reading all of them.
+
+    A mapping to numbers is listed as `Abel 3, Cain 5`, and its parts can be compared as `payoff.Abel`. A name that is
+    taken has `outcome.` before it.
+    """
+    kinds: dict[str, set[_Kind]] = {}
+    for outcome in outcomes:
+        for name, value in _values(outcome, taken).items():
+            kinds.setdefault(name, set()).add(_kind(value))
+    listed = {name for name in kinds if not any(name.startswith(f"{other}.") for other in kinds)}
+    # What is a number here and a word there is compared as words.
+    columns = {
+        name: Column(found.pop() if len(found) == 1 else "words", is_listed=name in listed)
+        for name, found in kinds.items()
+    }
+    return Columns(columns, partial(_values, taken=taken))
+
+
+def _values(outcome: JsonObject, taken: Collection[str]) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for key, value in outcome.items():
+        name = f"outcome.{key}" if key in taken else key
+        if key != "kind" and value is not None:
+            found |= _parts(name, value)
+    return found
+
+
+def _parts(name: str, value: JsonValue) -> dict[str, Value]:
+    """The value of a column, and of those for its parts; nothing for what has no place in a line."""
+    if is_number(value) or isinstance(value, str):
+        return {name: value}
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return {name: [str(each) for each in value]}
+    numbers = values_by_agent({name: value}, value).get(name, {}) if isinstance(value, dict) else {}
+    if not numbers:
+        return {}
+    return {name: [f"{agent} {number:g}" for agent, number in numbers.items()]} | {
+        f"{name}.{agent}": number for agent, number in numbers.items()
+    }
+
+
+def _kind(value: object) -> _Kind:
+    match value:
+        case bool():
+            return "truth"
+        case int() | float():
+            return "number"
+        case str():
+            return "word"
+        case _:
+            return "words"

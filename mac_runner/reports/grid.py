@@ -16,9 +16,10 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from mac_runner import compared as statistics
 from mac_runner.flat import Cell
+from mac_runner.measures import measure_figures
 from mac_runner.registry import results_specs
-from mac_runner.reports.metrics import metric_figures
-from mac_runner.reports.outcome_tables import outcome_figures
+from mac_runner.reports.metrics import named
+from mac_runner.reports.outcomes import metric_measures, outcome_figures
 from mac_runner.reports.rows import parse_row
 from mac_runner.reports.summary import SUMMARY_FORMAT, models_of, times_of
 from mac_runner.results import Declared, Difference, Figure, PlayedCombination, integer, number, section
@@ -86,7 +87,8 @@ def figures_of(summary: JsonObject) -> dict[str, Figure]:
     """The figures that the environments find in the summary of a run, and those of its metrics."""
     own = {name: figure for spec in results_specs().values() for name, figure in spec.figures(summary).items()}
     own |= outcome_figures(summary, own)
-    return own | metric_figures(summary, own)
+    metrics = measure_figures(metric_measures(summary), summary)
+    return own | {named(name, own): figure for name, figure in metrics.items()}
 
 
 def _counts(summaries: Sequence[JsonObject]) -> Iterator[Column]:

@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from mac_runner.intervals import ExactMean
 from mac_runner.reports.rows import IndexRow
 from mac_runner.results import (
     UNKNOWN,
-    Figure,
     Table,
     count_text,
     ends,
-    integer,
     interval_text,
-    number,
     objects,
     percent_text,
     section,
@@ -121,21 +118,6 @@ def metric_warnings(summary: JsonObject) -> Iterator[str]:
                 count = count_text(found.get("conversations"))
                 where = f"failed on {count} conversations, first {first['first']}"
                 yield f"warning: {kind} {name} {where}: {first['error']}"
-
-
-def metric_figures(summary: JsonObject, taken: Collection[str]) -> dict[str, Figure]:
-    """The metrics of a summary as figures of a grid; a name that is taken has `metric.` before it."""
-    values = section(summary, "metrics")
-    found: dict[str, Figure] = {}
-    for name in values:
-        record = section(values, name)
-        interval = record.get("interval")
-        lo, hi = interval if isinstance(interval, list) and len(interval) == 2 else (None, None)
-        unit: Literal["rate", "score"] = "rate" if "rate" in record else "score"
-        found[named(name, taken)] = Figure(
-            integer(record.get("n")) or 0, number(record.get(unit)), number(lo), number(hi), unit
-        )
-    return found
 
 
 def named(name: str, taken: Collection[str]) -> str:

@@ -16,7 +16,7 @@ from mac_runner.intervals import one_cluster
 from mac_runner.registry import results_specs
 from mac_runner.reports.failures import FailureCounter
 from mac_runner.reports.metrics import MetricCounter
-from mac_runner.reports.outcomes import UNNAMED, OutcomeResults, Seated, outcomes_report
+from mac_runner.reports.outcomes import UNNAMED, OutcomeResults, outcomes_report
 from mac_runner.reports.rows import IndexRow, parse_row
 from mac_runner.reports.usability import by_model
 from mac_runner.results import Results, number, objects, section
@@ -154,8 +154,7 @@ class _Totals:
                 self.results[kind] = spec.counter()
             self.results[kind].add(row.outcome, f"the index row of {row.task_id!r}, outcome")
         else:
-            agents = {name: Seated(*seated) for name, seated in row.agents.items()}
-            self.outcomes.setdefault(kind, OutcomeResults()).add(row.outcome, agents)
+            self.outcomes.setdefault(kind, OutcomeResults()).add(row.outcome, row.agents)
 
 
 def _tokens(totals: _Totals, models: JsonValue) -> JsonObject:

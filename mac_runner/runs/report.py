@@ -19,12 +19,11 @@ from mac_runner.clock import iso
 from mac_runner.config import shareable, yaml_text
 from mac_runner.data.sources import Source
 from mac_runner.errors import ConfigError
-from mac_runner.figures.comparison import comparison_sections
 from mac_runner.figures.data import Study
 from mac_runner.figures.engines import engine_section
 from mac_runner.figures.every_run import Played, endings_figure, last_sections, played
 from mac_runner.figures.model import Section
-from mac_runner.figures.outcomes import outcome_sections
+from mac_runner.figures.outcomes import comparison_sections, outcome_sections
 from mac_runner.figures.page import Line, Recorded, Report
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.printable import counted

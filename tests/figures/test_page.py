@@ -14,6 +14,7 @@ from mac_runner.figures.testing import (
     ROWS_MAX,
     DataColumn,
     Method,
+    RunData,
     Study,
     Value,
     cell_text,
@@ -209,6 +210,21 @@ def test_values_of_two_runs_are_paired_where_they_share_a_seed() -> None:
     assert gain["difference"] == pytest.approx(apart["difference"])
     assert rates.rows[0]["difference"] == pytest.approx(0.5)
     assert "nothing is paired" in apart_section.figures[0].notes[0]
+
+
+def test_wins_of_agents_are_compared_also_with_draws_but_draws_alone_do_not_say_that_agents_can_win() -> None:
+    def games(name: str, *winners: str | None) -> RunData:
+        agents: JsonObject = {"Abel": ["bold", "m", 0], "Cain": ["shy", "m", 1]}
+        return run(name, [row(n, {"kind": "x", "winner": one}) | {"agents": agents} for n, one in enumerate(winners)])
+
+    def differences(*runs: RunData) -> list[Value]:
+        sections = comparison_sections(Study(runs=runs, baseline=runs[0].name, is_paired=True))
+        return [one["difference"] for part in sections for figure in part.figures for one in figure.rows]
+
+    won, drawn = games("a", "Abel", "Cain", "Abel"), games("b", None, None, None)
+
+    assert differences(won, drawn) == [-0.5]
+    assert differences(drawn, games("c", None, None, None)) == []
 
 
 def test_failed_conversations_are_in_no_value_and_are_counted_as_lost_beside_the_finished_ones() -> None:
