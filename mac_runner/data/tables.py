@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from mac_runner.environments.markup import thoughts
+from mac_runner.environments.reading import thoughts
 from mac_runner.errors import ConfigError
 from mac_runner.flat import NUMBER, Cells, FlatColumn, RowMaker, cell, value_at
 from mac_runner.measures import ResultsSpec

@@ -5,18 +5,19 @@ from __future__ import annotations
 from mac_runner.environments.base import SPEECH_CHARS_MAX, gated
 from mac_runner.environments.dialogue import Dialogue, Flaw
 from mac_runner.environments.echo import EchoConfig, EchoConversation
-from mac_runner.environments.json_objects import lowered, may_have_key, mended_object
-from mac_runner.environments.markup import (
+from mac_runner.environments.markup import defuse, disarm
+from mac_runner.environments.personas import article, phrase
+from mac_runner.environments.reading import (
     Markup,
     Tag,
     Thoughts,
     after_thoughts,
-    defuse,
-    disarm,
     holds_thought,
+    lowered,
+    may_have_key,
+    mended_object,
     scan,
     thoughts,
 )
-from mac_runner.environments.personas import article, phrase
 from mac_runner.environments.replay import play_until, receive, replay
 from mac_runner.environments.templates import PromptTemplate

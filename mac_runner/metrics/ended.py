@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
-from mac_runner.environments.markup import thoughts
+from mac_runner.environments.reading import thoughts
 from mac_runner.types import FinishReason, JsonObject, Receipt, ReceiptKind, TokenCount
 
 

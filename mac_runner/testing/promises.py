@@ -508,7 +508,7 @@ PROMISES: Final = (
     Promise(
         "copied",
         "a copy of what the form shows is no answer",
-        'show "..." in forms, and refuse it with `is_placeholder` (mac_runner.environments.placeholders)',
+        'show "..." in forms, and refuse it with `is_placeholder` (mac_runner.environments.reading)',
         _each(_copied),
     ),
     Promise(

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final
 
 from mac_runner.environments.generators.values import any_value
-from mac_runner.environments.placeholders import BLANK
+from mac_runner.environments.reading import BLANK
 from mac_runner.types import JsonValue, Prompt
 
 GARBAGE: Final = (

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from mac_runner.environments.markup import THOUGHT_TAGS, defuse, holds_thought, thoughts
+from mac_runner.environments.markup import THOUGHT_TAGS, defuse
+from mac_runner.environments.reading import holds_thought, thoughts
 from mac_runner.reports.turns import messages_text
 from mac_runner.types import JsonValue
 from mac_runner.view_model import (

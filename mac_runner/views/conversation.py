@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from mac_runner.environments.markup import Thoughts, thoughts
+from mac_runner.environments.reading import Thoughts, thoughts
 from mac_runner.registry import results_of
 from mac_runner.reports.turns import json_object, objects
 from mac_runner.store.records import entry

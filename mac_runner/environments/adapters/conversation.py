@@ -14,8 +14,8 @@ from typing import Final
 from mac_runner.config import RetryConfig
 from mac_runner.environments.adapters.game import Asked, Game, GameView, Heard, Move
 from mac_runner.environments.dialogue import Dialogue, Flaw, Replies
-from mac_runner.environments.markup import after_thoughts, opens_thought
-from mac_runner.types import REPLY_CHARS_MAX, JsonObject, JsonValue, Message, Prompt, ReceiptKind, Reply, Task, Turn
+from mac_runner.environments.reading import Problem, spoken
+from mac_runner.types import JsonObject, JsonValue, Message, Prompt, ReceiptKind, Reply, Task, Turn
 
 _EMPTY: Final = Flaw("empty", "there was nothing outside your thoughts")
 _INVALID: Final = "invalid_move"
@@ -87,7 +87,7 @@ class GameConversation(Dialogue[Move]):
 
     def _read(self, turn: Turn, reply: Reply) -> Move | Flaw:
         """The move that the words make; the game may refuse it and ask the player again."""
-        said = _words(reply.text)
+        said = _words(reply)
         may_correct = super()._may_correct(turn, _EMPTY)
         if said is None:
             if may_correct:
@@ -201,10 +201,10 @@ def _invalid(replies: Replies) -> int:
     return replies.counts[ReceiptKind.CORRECTION, _INVALID] + replies.of(ReceiptKind.DEFAULT)
 
 
-def _words(text: str) -> str | None:
+def _words(reply: Reply) -> str | None:
     """What a reply says beside private thoughts, without what a chat template could take for its own; None: nothing."""
-    said = after_thoughts(text[:REPLY_CHARS_MAX].strip()).strip()
-    if not said or opens_thought(said):
+    said = spoken(reply, may_be_object=False)
+    if isinstance(said, Problem):
         return None
     plain = "".join(char for char in said if char in "\n\t" or char.isprintable())
     return _BRACKETED.sub(r"(\1)", _MARKER.sub("‹", plain)).strip() or None

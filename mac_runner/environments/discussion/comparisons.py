@@ -229,7 +229,7 @@ def _compared(name: str, baseline: _Cell, cell: _Cell) -> _Compared | None:
 
 
 def _row(baseline: _Cell, row: _Compared, found: Comparison) -> PairedRow:
-    name, cell, _ = row
+    cell = row.cell
     sizes = found.effects
     odds = None if sizes is None else sizes.odds
     return PairedRow(

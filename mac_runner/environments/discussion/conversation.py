@@ -10,7 +10,7 @@ from typing import Final
 
 from mac_runner.environments.dialogue import Dialogue, Flaw
 from mac_runner.environments.discussion.prompts import Form, PromptWriter, Rules, aside_field
-from mac_runner.environments.discussion.reading.answers import Cause, Found, Problem, read_fields
+from mac_runner.environments.discussion.reading.answers import Found, read_fields
 from mac_runner.environments.discussion.record import outcome_of, record_of, state_of
 from mac_runner.environments.discussion.roles import NO_OBJECT, ROLES
 from mac_runner.environments.discussion.state import (
@@ -21,7 +21,7 @@ from mac_runner.environments.discussion.state import (
     ending,
 )
 from mac_runner.environments.markup import defuse
-from mac_runner.environments.placeholders import is_placeholder
+from mac_runner.environments.reading import Cause, Problem, is_placeholder
 from mac_runner.types import FinishReason, JsonObject, Prompt, Reply, Task, Turn
 
 ASIDE_CHARS_MAX: Final = 500

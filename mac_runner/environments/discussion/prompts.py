@@ -25,7 +25,7 @@ from mac_runner.environments.discussion.roles import ROLES, Field, Moment, Role,
 from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.environments.discussion.state import Aside, DiscussionState, Known, Seat, Statement, known_to, majority
 from mac_runner.environments.markup import defuse
-from mac_runner.environments.placeholders import BLANK, shown_in
+from mac_runner.environments.reading import BLANK, shown_in
 from mac_runner.environments.templates import PromptTemplate
 from mac_runner.types import JsonObject, Message, Prompt
 

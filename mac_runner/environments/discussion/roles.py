@@ -15,15 +15,14 @@ from mac_runner.environments.discussion.reading.answers import (
     ANSWER_CHARS_MAX,
     SHORT_ANSWER_CHARS_MAX,
     WORDINGS_MAX,
-    Cause,
     Found,
-    Problem,
 )
 from mac_runner.environments.discussion.reading.matching import Matcher
 from mac_runner.environments.discussion.reading.words import words
 from mac_runner.environments.discussion.settings import DiscussionRole
 from mac_runner.environments.discussion.state import Said
 from mac_runner.environments.markup import defuse
+from mac_runner.environments.reading import Cause, Problem
 from mac_runner.types import JsonObject
 
 CONTINUE: Final = "continue"

@@ -17,9 +17,9 @@ from enum import StrEnum
 
 from mac_runner.environments.discussion.identity import Identity
 from mac_runner.environments.discussion.questions import Question
-from mac_runner.environments.discussion.reading.answers import Cause
 from mac_runner.environments.discussion.reading.words import words
 from mac_runner.environments.discussion.settings import DiscussionRole, RoutingStrategy, StoppingConfig
+from mac_runner.environments.reading import Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

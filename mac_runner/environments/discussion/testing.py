@@ -24,7 +24,7 @@ from mac_runner.environments.discussion.questions import (
     read_questions,
     topic_question,
 )
-from mac_runner.environments.discussion.reading.answers import ANSWER_CHARS_MAX, Cause, Found, Problem, read_fields
+from mac_runner.environments.discussion.reading.answers import ANSWER_CHARS_MAX, Found, read_fields
 from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed
 from mac_runner.environments.discussion.reading.unknowns import refuses, unknown_choice
 from mac_runner.environments.discussion.reading.words import words
@@ -49,4 +49,5 @@ from mac_runner.environments.discussion.settings import (
 from mac_runner.environments.discussion.state import Said, readable
 from mac_runner.environments.discussion.targets import NO_ANSWER_INFO, NO_TARGET, NOT_A_GROUP, NOT_AVAILABLE, bias_item
 from mac_runner.environments.discussion.templates import KIND
+from mac_runner.environments.reading import Cause, Problem
 from mac_runner.measures import NUMBERS, Clusters, Rate, Share

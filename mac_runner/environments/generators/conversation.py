@@ -18,10 +18,11 @@ from pydantic import BaseModel
 
 from mac_runner.config import AgentDefinition, RetryConfig
 from mac_runner.environments.dialogue import Dialogue, Flaw
-from mac_runner.environments.generators.replies import UnusableError, read_answer
+from mac_runner.environments.generators.replies import read_answer
 from mac_runner.environments.generators.table import Ask, Script, Table, Told
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.personas import introduction
+from mac_runner.environments.reading import UnusableError
 from mac_runner.errors import ConversationError
 from mac_runner.types import JsonObject, Message, Prompt, Reply, Task, Turn
 

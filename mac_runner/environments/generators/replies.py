@@ -10,11 +10,17 @@ from pydantic import BaseModel, ValidationError
 
 from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.generators.table import Ask
-from mac_runner.environments.json_objects import mended_object, whole_objects
-from mac_runner.environments.markup import after_thoughts, defuse, opens_thought
-from mac_runner.environments.placeholders import is_placeholder
-from mac_runner.results import COPIED
-from mac_runner.types import REPLY_CHARS_MAX, FinishReason, JsonObject, Reply
+from mac_runner.environments.markup import defuse
+from mac_runner.environments.reading import (
+    Cause,
+    Problem,
+    UnusableError,
+    is_placeholder,
+    mended_object,
+    spoken,
+    whole_objects,
+)
+from mac_runner.types import FinishReason, JsonObject, Reply
 
 _WORDS: Final = re.compile(r"[^\W_]+")
 _ANSWER_CHARS_MAX: Final = 2_000
@@ -22,31 +28,23 @@ _FLAWS_MAX: Final = 5
 """As many flaws of an object are named to a model."""
 
 
-class UnusableError(Exception):
-    """Why a reply has no answer: `cause` for counting, the text for the agent."""
-
-    def __init__(self, cause: str, reason: str) -> None:
-        super().__init__(reason)
-        self.cause = cause
-
-
 def read_answer(ask: Ask, reply: Reply) -> Any:
     """The answer. Raises UnusableError."""
-    said = after_thoughts(reply.text[:REPLY_CHARS_MAX].strip())
-    if not said or opens_thought(said):
-        raise UnusableError("empty", "there was nothing outside your thoughts")
+    said = spoken(reply, may_be_object=False)
+    if isinstance(said, Problem):
+        raise UnusableError(Cause.EMPTY, "there was nothing outside your thoughts")
     if ask.schema is not None:
         found: Any = _object(ask, said, is_cut=reply.finish_reason is FinishReason.LENGTH)
     elif ask.choices is not None:
         found = _choice(ask.choices, said)
     elif not (found := defuse(said[:SPEECH_CHARS_MAX])):
-        raise UnusableError("empty", "there was nothing in it that can be read")
+        raise UnusableError(Cause.EMPTY, "there was nothing in it that can be read")
     if ask.read is None:
         return found
     try:
         return ask.read(found)
     except ValueError as fault:
-        raise UnusableError("refused", str(fault) or "it cannot be used") from fault
+        raise UnusableError(Cause.REFUSED, str(fault) or "it cannot be used") from fault
 
 
 def _object(ask: Ask, said: str, *, is_cut: bool) -> Any:
@@ -54,17 +52,17 @@ def _object(ask: Ask, said: str, *, is_cut: bool) -> Any:
     value = found[-1] if found else mended_object(said)
     schema = ask.json_schema or {}
     if not value and not (found and ask.model is not None):
-        raise UnusableError("cut_off" if is_cut else "no_object", "there was no JSON object in it")
+        raise UnusableError(Cause.CUT_OFF if is_cut else Cause.NO_OBJECT, "there was no JSON object in it")
     constants = frozenset(_constants(schema))
     if _is_copied(value or {}, tuple(_parts(schema)), constants):
-        raise UnusableError(COPIED, "it holds what the schema says of an answer; give your own")
+        raise UnusableError(Cause.PLACEHOLDER, "it holds what the schema says of an answer; give your own")
     value = _harmless(value or {}, constants)
     if ask.model is not None:
         return _instance(ask.model, value)
     required = schema.get("required")
     missing = [name for name in required if name not in value] if isinstance(required, list) else []
     if missing:
-        raise UnusableError("missing", f"the JSON object lacks {', '.join(map(str, missing))}")
+        raise UnusableError(Cause.MISSING, f"the JSON object lacks {', '.join(map(str, missing))}")
     return value
 
 
@@ -73,7 +71,7 @@ def _instance(model: type[BaseModel], value: JsonObject) -> BaseModel:
         return model.model_validate(value)
     except ValidationError as fault:
         flaws = [f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in fault.errors(include_url=False)]
-        raise UnusableError("invalid", "; ".join(flaws[:_FLAWS_MAX])) from None
+        raise UnusableError(Cause.INVALID, "; ".join(flaws[:_FLAWS_MAX])) from None
 
 
 def _constants(schema: object) -> Iterator[str]:
@@ -137,7 +135,7 @@ def _choice(choices: Sequence[str], said: str) -> str:
     if len(outer) == 1:
         return outer[0]
     listed = ", ".join(choices)
-    raise UnusableError("ambiguous" if outer else "unmatched", f"name exactly one of: {listed}")
+    raise UnusableError(Cause.AMBIGUOUS if outer else Cause.UNMATCHED, f"name exactly one of: {listed}")
 
 
 def _plain(text: str) -> str:

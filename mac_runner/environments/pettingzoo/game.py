@@ -9,10 +9,11 @@ from typing import Any, Final
 from mac_runner.environments.adapters.chance import OwnChance
 from mac_runner.environments.adapters.environment import Opener
 from mac_runner.environments.adapters.game import Asked, Heard, Move, Result
-from mac_runner.environments.generators.replies import UnusableError, read_answer
+from mac_runner.environments.generators.replies import read_answer
 from mac_runner.environments.generators.table import Ask
 from mac_runner.environments.pettingzoo import PettingzooConfig
 from mac_runner.environments.pettingzoo.library import KEY, VALUES_MAX, begun, in_words, module_of, rules_of
+from mac_runner.environments.reading import UnusableError
 from mac_runner.errors import ConfigError, ConversationError
 from mac_runner.types import JsonValue, Reply, stable_hash
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from mac_runner.config import RetryConfig
 from mac_runner.environments.dialogue import Dialogue, Flaw, Tried
+from mac_runner.environments.reading import Cause, Problem
 from mac_runner.environments.town_of_salem.counts import reply_counts
 from mac_runner.environments.town_of_salem.game_loop import GameLoop, OpenTurn
 from mac_runner.environments.town_of_salem.hindsight import (
@@ -32,7 +33,7 @@ from mac_runner.environments.town_of_salem.seat.asking import Asking
 from mac_runner.environments.town_of_salem.seat.context import Context, shorter_than
 from mac_runner.environments.town_of_salem.seat.knowledge import GameLog, view_of
 from mac_runner.environments.town_of_salem.seat.prompts import PLAIN, correction_text, observation_text
-from mac_runner.environments.town_of_salem.seat.replies import Cause, Chosen, Problem, read
+from mac_runner.environments.town_of_salem.seat.replies import Chosen, read
 from mac_runner.environments.town_of_salem.seat.tools import TOOL_CALLS_PER_TURN_MAX, observe
 from mac_runner.environments.town_of_salem.settings import GameLatency
 from mac_runner.types import JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mac_runner.environments.reading import Cause, Problem
 from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.bots.beliefs import Room, chances_of_lie, form_beliefs
 from mac_runner.environments.town_of_salem.bots.kinds import KINDS, Kind, Means, Sentence, join_names, names_of
@@ -106,9 +107,7 @@ from mac_runner.environments.town_of_salem.seat.narration import line, sentence,
 from mac_runner.environments.town_of_salem.seat.prompts import system_text, turn_text
 from mac_runner.environments.town_of_salem.seat.public_record import conduct_of
 from mac_runner.environments.town_of_salem.seat.replies import (
-    Cause,
     Chosen,
-    Problem,
     Reading,
     ToolRequest,
     read,

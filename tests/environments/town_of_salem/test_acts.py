@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.placeholders import BLANK
+from mac_runner.environments.reading import BLANK
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
     CHANNEL,

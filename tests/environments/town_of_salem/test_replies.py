@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.environments.placeholders import BLANK, is_placeholder
+from mac_runner.environments.reading import BLANK, is_placeholder
 from mac_runner.environments.testing import SPEECH_CHARS_MAX
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,

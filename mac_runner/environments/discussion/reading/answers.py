@@ -1,65 +1,47 @@
 """The fields of a reply: a JSON object, alone, in a fence or in prose, mended where it is broken; or plain words.
 
 What is ambiguous is not guessed: two objects that answer differently are a Problem, and so is the value at which a
-reply was cut off. The reply itself stays as it is in the transcript. Answers are read in tags, in boxes and in nested
-objects as well (`marks`).
+reply was cut off. The reply itself stays as it is in the transcript. Answers are read in nested objects as well, and
+where a text marks them: `\\boxed{B}`, `<answer>B</answer>`, a line `Final answer`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from mac_runner.environments.discussion.reading.marks import (
-    answer_name,
-    emphasis,
-    ends_within,
-    gathered,
-    leaves,
-    marks_of,
-    unboxed,
+from mac_runner.environments.reading import (
+    Cause,
+    Problem,
+    boxes,
+    lowered,
+    may_have_key,
+    mended_object,
+    spoken,
+    whole_objects,
 )
-from mac_runner.environments.json_objects import may_have_key, mended_object, whole_objects
-from mac_runner.environments.markup import after_thoughts, opens_thought
-from mac_runner.results import COPIED
-from mac_runner.types import REPLY_CHARS_MAX, FinishReason, JsonValue, Reply
-
-
-class Cause(StrEnum):
-    """What was wrong with a reply. A thought may have been left open by its writer, or by the limit on tokens."""
-
-    EMPTY = "empty"
-    OPEN_THOUGHT = "open_thought"
-    CUT_OFF_THOUGHT = "cut_off_thought"
-    CUT_OFF = "cut_off"
-    NO_OBJECT = "no_object"
-    MISSING = "missing"
-    AMBIGUOUS = "ambiguous"
-    NEGATED = "negated"
-    UNMATCHED = "unmatched"
-    NO_CHALLENGE = "no_challenge"
-    REFUSAL = "refusal"
-    PLACEHOLDER = COPIED
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why a reply, or a part of it, says nothing that can be used."""
-
-    cause: Cause
-    reason: str
-
+from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
 
 ANSWER_CHARS_MAX: Final = 2_000
 SHORT_ANSWER_CHARS_MAX: Final = 200
 """Up to this a reply without an object is an answer by itself, and the index keeps an open answer."""
 WORDINGS_MAX: Final = 4
 """So many wordings of the answer in one reply are compared. More cost too much; they count as different answers."""
+
+ANSWER_NAMES: Final = ("answer", "verdict", "alternative")
+"""The fields that hold an answer to the question."""
+
+_DEPTH_MAX: Final = 4
+_FINAL: Final = "final_"
+_LEAVES: Final = (
+    *("answer", "verdict", "choice", "option", "selection", "selected", "id", "label", "letter", "text", "value"),
+    *("choice_id", "choice_text", "selected_choice", "selected_option", "answer_id", "answer_text", "final_answer"),
+)
+"""The keys under which an object that stands for an answer names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,24 +63,18 @@ def read_fields(reply: Reply, wanted: Sequence[str], *, signs: Container[str] = 
 
     `signs` belong to answers, and are not taken for emphasis.
     """
-    said = reply.text[:REPLY_CHARS_MAX].strip()
-    # In a reply that is an object from end to end, what looks like a thought is a part of a text.
-    if not said.startswith("{") or not said.endswith("}"):
-        said = after_thoughts(said)
+    said = spoken(reply, may_be_object=True)
+    if isinstance(said, Problem):
+        return said
     is_cut = reply.finish_reason is FinishReason.LENGTH
-    if opens_thought(said):
-        reason = "it was cut off inside its thoughts; think less" if is_cut else "its thoughts were never closed"
-        return Problem(Cause.CUT_OFF_THOUGHT if is_cut else Cause.OPEN_THOUGHT, reason)
-    if not said:
-        return Problem(Cause.EMPTY, "it was empty")
     if "{" not in said:
         return _prose(said, wanted, is_cut=is_cut, signs=signs)
-    objects = [one for placed in whole_objects(said) for one in gathered(placed.value, wanted)]
+    objects = [one for placed in whole_objects(said) for one in _gathered(placed.value, wanted)]
     if not objects:
         mended = mended_object(said) if may_have_key(said, wanted) else {}
-        objects = gathered(mended, wanted)
+        objects = _gathered(mended, wanted)
         deciding = answer_name(wanted) or wanted[0]
-        if objects and is_cut and any(ends_within(mended, name) for name in {wanted[0], deciding}):
+        if objects and is_cut and any(_ends_within(mended, name) for name in {wanted[0], deciding}):
             return _cut_off(deciding)
     if not objects:
         return _prose(said, wanted, is_cut=is_cut, signs=signs)
@@ -108,7 +84,7 @@ def read_fields(reply: Reply, wanted: Sequence[str], *, signs: Container[str] = 
     name = answer_name(wanted)
     if name is None or name not in found.fields:
         return found
-    answers = [part for leaf in leaves(objects[-1][name]) for part in unboxed(_text(leaf), signs)]
+    answers = [part for leaf in _leaves(objects[-1][name]) for part in _unboxed(_text(leaf), signs)]
     return Found(fields=found.fields | {name: answers[-1]}, also=_others(answers))
 
 
@@ -123,7 +99,7 @@ def _others(answers: Sequence[str]) -> tuple[str, ...]:
 def _prose(text: str, wanted: Sequence[str], *, is_cut: bool, signs: Container[str]) -> Found | Problem:
     """The fields of a reply without an object: those that are marked, and lines of `name: value`."""
     lines = _lines(text, wanted, signs)
-    marks, name = marks_of(text, wanted, signs), answer_name(wanted)
+    marks, name = _marks_of(text, wanted, signs), answer_name(wanted)
     if marks.is_open and is_cut and name is not None:
         return _cut_off(name)
     if not marks.answers and not marks.fields:
@@ -131,7 +107,7 @@ def _prose(text: str, wanted: Sequence[str], *, is_cut: bool, signs: Container[s
     found = _lines(marks.rest, wanted, signs)
     # A heading `Answer:` has nothing behind it.
     line = found.get(name) if name is not None else ""
-    answers = [*(unboxed(line, signs) if line else ()), *marks.answers]
+    answers = [*(_unboxed(line, signs) if line else ()), *marks.answers]
     decided = {name: answers[-1]} if answers and name is not None else {}
     fields = found.fields | dict(marks.fields) | decided
     return Found(fields=fields, prose=found.prose, also=_others(answers) if answers else ())
@@ -139,7 +115,7 @@ def _prose(text: str, wanted: Sequence[str], *, is_cut: bool, signs: Container[s
 
 def _lines(text: str, wanted: Sequence[str], signs: Container[str]) -> Found:
     """The fields as lines of `name: value`, the last of each name; all other lines are prose."""
-    around = emphasis(signs)
+    around = _emphasis(signs)
     line = _line_of(tuple(wanted), around)
     fields: dict[str, str] = {}
     prose: list[str] = []
@@ -177,3 +153,127 @@ def _text(value: JsonValue) -> str:
             return json.dumps(value, ensure_ascii=False)[:ANSWER_CHARS_MAX]
         case _:
             return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """What a text has in tags, in boxes and under the heading of a final answer; and the rest of it."""
+
+    fields: Mapping[str, str]
+    answers: tuple[str, ...]
+    rest: str
+    is_open: bool
+    """Whether the tag of an answer has no end."""
+
+
+def answer_name(wanted: Sequence[str]) -> str | None:
+    """The one of some fields that holds an answer."""
+    return next((name for name in wanted if name in ANSWER_NAMES), None)
+
+
+def _emphasis(signs: Container[str]) -> str:
+    """What may be around an answer and is no part of it."""
+    return "".join(char for char in "*_" if char not in signs)
+
+
+def _marks_of(text: str, wanted: Sequence[str], signs: Container[str] = frozenset()) -> _Marks:
+    """The marked fields of a text; `signs` belong to answers."""
+    name = answer_name(wanted)
+    fields: dict[str, str] = {}
+    answers: list[str] = []
+    is_open = False
+    kept: list[str] = []
+    end = 0
+    for tag in _tag_of(tuple(wanted)).finditer(text):
+        is_final, found, content = bool(tag[1]), tag[2].casefold(), tag[3].strip()
+        kept.append(text[end : tag.start()])
+        end = tag.end()
+        if found == name or (is_final and name is not None and found in ANSWER_NAMES):
+            answers.extend(_unboxed(content, signs))
+            is_open = not tag[4]
+        else:
+            fields[found] = content
+    rest = "".join([*kept, text[end:]]).strip()
+    if name is not None:
+        answers.extend(boxes(rest, signs))
+        answers.extend(part for line in _final_lines(rest, _emphasis(signs)) for part in _unboxed(line, signs))
+    return _Marks(fields=fields, answers=tuple(answers), rest=rest, is_open=is_open)
+
+
+def _unboxed(text: str, signs: Container[str] = frozenset()) -> tuple[str, ...]:
+    """What the boxes of a text hold; the text itself where it has none."""
+    return boxes(text, signs) or (text,)
+
+
+def _final_lines(text: str, around: str) -> Iterator[str]:
+    """What stands behind `Final answer:` or below it as a heading."""
+    is_heading, edges, final_line = False, f" {around}", _final_line(around)
+    for line in text.splitlines():
+        if is_heading and line.strip():
+            is_heading = False
+            yield line.strip(edges)
+        elif found := final_line.match(line):
+            if found[1] and found[2].strip(edges):
+                yield found[2].strip(edges)
+            is_heading = not found[2].strip(edges)
+
+
+@lru_cache(maxsize=4)
+def _final_line(around: str) -> re.Pattern[str]:
+    return re.compile(
+        r"^[\s>*_#\-]*(?:(?:so|thus|therefore|hence)\W{1,9})?(?:(?:my|the|our)\s+)?"
+        rf"final[\s_\-]+(?:answer|verdict)\b[\s*_]*(is\b|[:=])?[\s{around}:]*(.*)$",
+        re.IGNORECASE,
+    )
+
+
+@lru_cache(maxsize=256)
+def _tag_of(wanted: tuple[str, ...]) -> re.Pattern[str]:
+    known = wanted if answer_name(wanted) is None else (*wanted, "answer")
+    names = "|".join(map(re.escape, dict.fromkeys(known)))
+    return re.compile(rf"<(final[\s_\-]?)?({names})>(.*?)(</(?:final[\s_\-]?)?\2>|\Z)", re.IGNORECASE | re.DOTALL)
+
+
+def _gathered(value: JsonObject, wanted: Sequence[str], depth: int = _DEPTH_MAX) -> list[JsonObject]:
+    """The objects with fields that are wanted: this one, or those inside it."""
+    fields = {key: found for key, found in _named(value, wanted).items() if key in wanted}
+    decisive = answer_name(wanted) or wanted[0]
+    if decisive in fields or depth == 0:
+        return [fields] if fields else []
+    inside = [entry for one in value.values() for entry in (one if isinstance(one, list) else [one])]
+    found = [one for entry in inside if isinstance(entry, dict) for one in _gathered(entry, wanted, depth - 1) if one]
+    return [fields | one for one in found] or ([fields] if fields else [])
+
+
+def _named(value: JsonObject, wanted: Sequence[str]) -> JsonObject:
+    """The object with `final_answer` under the name of the answer; where it has both, the answer is all of them."""
+    fields = lowered(value)
+    name = answer_name(wanted)
+    for key in [key for key in fields if name is not None and key.removeprefix(_FINAL) in ANSWER_NAMES and key != name]:
+        if key.startswith(_FINAL) and name is not None:
+            given = fields.pop(key)
+            fields[name] = {"answer": fields[name], "final_answer": given} if name in fields else given
+    return fields
+
+
+def _leaves(value: JsonValue, depth: int = _DEPTH_MAX) -> list[JsonValue]:
+    """The values that an object names as the answer, in all its keys for one; any other value itself."""
+    if not isinstance(value, dict) or depth == 0:
+        return [value]
+    fields = lowered(value)
+    named = [fields[key] for key in _LEAVES if key in fields]
+    if not named and len(fields) == 1:
+        named = list(fields.values())
+    return [leaf for one in named for leaf in _leaves(one, depth - 1)] or [value]
+
+
+def _ends_within(value: JsonObject, name: str) -> bool:
+    """Whether the last entry of an object, or of the last object inside it, is the field `name`."""
+    while value:
+        key, last = list(lowered(value).items())[-1]
+        if key.removeprefix(_FINAL) == name:
+            return True
+        if not isinstance(last, dict):
+            return False
+        value = last
+    return False

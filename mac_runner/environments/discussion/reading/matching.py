@@ -19,7 +19,7 @@ from typing import Final
 from rapidfuzz.distance import OSA
 
 from mac_runner.environments.discussion.questions import Choice
-from mac_runner.environments.discussion.reading.answers import ANSWER_CHARS_MAX, Cause, Problem
+from mac_runner.environments.discussion.reading.answers import ANSWER_CHARS_MAX
 from mac_runner.environments.discussion.reading.phrases import (
     is_general,
     is_within,
@@ -43,6 +43,7 @@ from mac_runner.environments.discussion.reading.words import (
 )
 from mac_runner.environments.discussion.settings import ChoiceFormat
 from mac_runner.environments.markup import defuse
+from mac_runner.environments.reading import Cause, Problem
 
 _ENDS: Final = {"colon": ":", "dot": ".", "parenthesis": ")"}
 _ROMAN: Final = ((10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))

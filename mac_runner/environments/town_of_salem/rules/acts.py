@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from mac_runner.environments.base import SPEECH_CHARS_MAX
-from mac_runner.environments.markup import Tag
-from mac_runner.environments.placeholders import BLANK
+from mac_runner.environments.reading import BLANK, Tag
 from mac_runner.environments.town_of_salem.model.events import EventKind, private, public
 from mac_runner.environments.town_of_salem.model.role import Ability, Changed, others
 from mac_runner.environments.town_of_salem.model.state import (
@@ -351,11 +351,8 @@ def _slots_of(ability: Ability) -> tuple[Slot, ...]:
 
 def _ability_specs() -> Iterable[ActSpec]:
     """The abilities of all roles, by verb."""
-    seen: dict[str, Ability] = {}
-    for role in ROLES.values():
-        for ability in role.abilities:
-            seen.setdefault(ability.verb, ability)
-    for verb, ability in sorted(seen.items()):
+    by_verb = {verb: ability for (_, verb), ability in abilities().items()}
+    for verb, ability in sorted(by_verb.items()):
         yield ActSpec(
             verb=verb,
             slots=_slots_of(ability),
@@ -379,14 +376,9 @@ def _offer_death_note(state: GameState, player: Player) -> Offer | None:
 
 
 def _write(state: GameState, act: Act) -> Changed:
-    player, text = state.players[act.seat], act.text
-    match act.verb:
-        case "will":
-            return Changed(state.with_player(replace(player, will=text)))
-        case "death_note":
-            return Changed(state.with_player(replace(player, death_note=text)))
-        case _:
-            return Changed(state.with_player(replace(player, notes=text)))
+    # A player keeps what is written under the name of its act.
+    written: dict[str, Any] = {act.verb: act.text}
+    return Changed(state.with_player(replace(state.players[act.seat], **written)))
 
 
 def _table() -> Mapping[str, ActSpec]:

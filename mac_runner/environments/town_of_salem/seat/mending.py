@@ -14,10 +14,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final
 
-from mac_runner.environments.json_objects import Placed, lowered, mended_object, whole_objects
-from mac_runner.environments.markup import OBSERVATION_TAG, THOUGHT_TAGS, TOOL_TAG, Tag, after_thoughts, defuse
+from mac_runner.environments.markup import OBSERVATION_TAG, THOUGHT_TAGS, TOOL_TAG, defuse
+from mac_runner.environments.reading import Placed, Tag, after_thoughts, boxes, lowered, mended_object, whole_objects
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.environments.town_of_salem.rules.acts import ACTS, CHANNEL, CHOICE, SECOND, SLOTS, SPEECH, ActSpec
 from mac_runner.environments.town_of_salem.seat.names import EVERYBODY, bare, near_to
@@ -72,20 +72,19 @@ _ANY_TAG: Final = re.compile(r"<\s{0,3}(/?)\s{0,3}([A-Za-z_-]{1,30})[^<>]{0,200}
 _SET_OFF: Final = re.compile(r"(?:^|[\n:=>`\]])[\s*_]*\[?\s*$")
 _QUOTED: Final = "\"'“”‘’"
 _BULLET: Final = re.compile(r"^[\s*_`#\-•\d.)]+")
-_BOXED: Final = re.compile(r"\\boxed\{\s*(?:\\text\{)?([^{}\\]{1,200})\}\}?")
 _FENCE_LINE: Final = re.compile(r"^[ \t]*(?:```|~~~)[\w-]*[ \t]*$", re.MULTILINE)
 _LABEL: Final = r"(?:(?:my|the|final)\s+)*(?:act|action|answer|move|choice|decision|response)\s*(?:is\s*)?[:：=]\s*"
 _CALL: Final = re.compile(r"^/?([A-Za-z_]{3,20})\s*\(([^()]{0,200})\)\s*;?$")
 
 
-class NotPlainError(Exception):
-    """The reply holds acts, but which one is meant is unclear; the text explains why to the player."""
+class MalformedError(Exception):
+    """The reply is in no form, or it is unclear which of its acts is meant; the text explains why to the player."""
 
 
 def mended(text: str, verbs: frozenset[str]) -> tuple[Tag, ...] | None:
     """The tags that a reply means which missed its form, when `verbs` may be chosen; None where it means no act.
 
-    Raises NotPlainError where it holds acts and it is unclear which one is meant.
+    Raises MalformedError where it holds acts and it is unclear which one is meant.
     """
     said = after_thoughts(text)
     if not said or len(said) > MENDED_CHARS_MAX or f"<{TOOL_TAG}" in said:
@@ -109,12 +108,12 @@ def mended(text: str, verbs: frozenset[str]) -> tuple[Tag, ...] | None:
     written = written or _pairs(rest)
     if len(tags) > len(sides):
         if written:
-            raise NotPlainError("there were acts both in tags and in a JSON object; give exactly one")
+            raise MalformedError("there were acts both in tags and in a JSON object; give exactly one")
         return _once(tags)
     found = [_object_tags(one, verbs) for one in written] or list(_lines(rest, verbs))
     distinct = [one for place, one in enumerate(found) if one not in found[:place]]
     if len(distinct) > 1:
-        raise NotPlainError(f"there were {len(distinct)} acts that differ; give exactly one")
+        raise MalformedError(f"there were {len(distinct)} acts that differ; give exactly one")
     return (*distinct[0], *sides) if distinct else None
 
 
@@ -136,28 +135,20 @@ def _unescaped(text: str) -> str:
     text = text.translate({0xFF1C: "<", 0xFF1E: ">"})
     if "<" not in text:
         text = _ENTITY.sub(lambda found: html.unescape(found.group()), text)
-        if _closes_in_brackets(text):
+        if any(tag[1] and _key(tag[2]) in ACTS for tag in _BRACKET_TAG.finditer(text)):
             text = _BRACKET_TAG.sub(lambda tag: f"<{tag[1]}{tag[2]}>" if _key(tag[2]) in ACTS else tag[0], text)
     return text.replace("\\<", "<").replace("\\>", ">").replace("<\\/", "</")
-
-
-def _closes_in_brackets(text: str) -> bool:
-    return any(tag[1] and _key(tag[2]) in ACTS for tag in _BRACKET_TAG.finditer(text))
 
 
 def _key(name: str) -> str:
     return name.casefold().replace("-", "_")
 
 
-class _Scanned(NamedTuple):
-    """The tags of a reply, and the text outside of them that is not private."""
+def _scan(text: str, verbs: frozenset[str]) -> tuple[list[Tag], str] | None:
+    """All acts in tags, well closed or not, and the text outside of them that is not private.
 
-    tags: tuple[Tag, ...]
-    rest: str
-
-
-def _scan(text: str, verbs: frozenset[str]) -> _Scanned | None:
-    """All acts in tags, well closed or not; None where it is unclear where a tag ends."""
+    None where it is unclear where a tag ends.
+    """
     tags: list[Tag] = []
     rest: list[str] = []
     position = start = 0
@@ -169,15 +160,14 @@ def _scan(text: str, verbs: frozenset[str]) -> _Scanned | None:
         if len(tags) >= _TAGS_MAX:
             return None
         rest.append(text[start : match.start()])
-        is_private = name in _PRIVATE
         end = _end(text, match, name)
         if end is None:
             return None
-        inside, position = end
-        start = position
-        if not is_private:
+        inside, start = end
+        position = start
+        if name not in _PRIVATE:
             tags.append(_tag(ACTS[name], match[2], inside.strip()))
-    return _Scanned(tuple(tags), "".join((*rest, text[start:])))
+    return tags, "".join((*rest, text[start:]))
 
 
 def _verb(name: str, verbs: frozenset[str]) -> str | None:
@@ -265,7 +255,7 @@ def _main_tag(spec: ActSpec, fields: JsonObject, inside: str = "") -> Tag:
     if CHOICE in spec.slots:
         given = choice or _plain(fields.get(spec.verb)) or ("" if inside else target)
         if given and inside and given.casefold() != inside.casefold():
-            raise NotPlainError(f"<{spec.verb}> says two things; give one")
+            raise MalformedError(f"<{spec.verb}> says two things; give one")
     elif SECOND in spec.slots:
         given = f"{target}, {second}" if second else target
     else:
@@ -275,31 +265,31 @@ def _main_tag(spec: ActSpec, fields: JsonObject, inside: str = "") -> Tag:
 
 
 def _check_all_hear(spec: ActSpec, fields: JsonObject, text: str, *, is_inside: bool) -> None:
-    """Raises NotPlainError for words to all beside which something says that they may be for some."""
+    """Raises MalformedError for words to all beside which something says that they may be for some."""
     to = _one(fields, "target")
     if to.casefold().removeprefix("the ") not in EVERYBODY:
-        raise NotPlainError(f"<{spec.verb}> takes no target ({defuse(to)[:40]!r}): all who are there hear it")
+        raise MalformedError(f"<{spec.verb}> takes no target ({defuse(to)[:40]!r}): all who are there hear it")
     unknown = [key for key, value in fields.items() if value and key not in _FIELDS]
     if unknown and not is_inside:
-        raise NotPlainError(f"the act {spec.verb} takes no {', '.join(defuse(key)[:40] for key in unknown)}")
+        raise MalformedError(f"the act {spec.verb} takes no {', '.join(defuse(key)[:40] for key in unknown)}")
     if spec.verb == SPEECH and (other := _one(fields, SPEECH)) and other != text:
-        raise NotPlainError("it gives several texts; give one")
+        raise MalformedError("it gives several texts; give one")
 
 
 def _take_nothing(spec: ActSpec, **arguments: str) -> None:
     given = [name for name, value in arguments.items() if value]
     if given:
-        raise NotPlainError(f"the act {spec.verb} takes no {', '.join(given)}")
+        raise MalformedError(f"the act {spec.verb} takes no {', '.join(given)}")
 
 
 def _one(fields: JsonObject, name: str, *, but: str = "") -> str:
-    """The value of a field under any of its names. Raises NotPlainError where they differ."""
+    """The value of a field under any of its names. Raises MalformedError where they differ."""
     given = [fields[alias] for alias in _ALIASES[name] if alias in fields and alias != but]
     # Two names may come as a list.
     values = {_listed(value) if name == "target" else _plain(value) for value in given}
     values.discard("")
     if len(values) > 1:
-        raise NotPlainError(f"it gives several values of {name}; give one")
+        raise MalformedError(f"it gives several values of {name}; give one")
     return values.pop() if values else ""
 
 
@@ -314,9 +304,9 @@ def _plain(value: JsonValue) -> str:
         case [str() | int() | float() as only]:
             return str(only).strip()
         case list():
-            raise NotPlainError("a field of the JSON object has several values; give one")
+            raise MalformedError("a field of the JSON object has several values; give one")
         case dict():
-            raise NotPlainError("a field of the JSON object holds an object; give a text")
+            raise MalformedError("a field of the JSON object holds an object; give a text")
         case _:
             return str(value)
 
@@ -434,7 +424,7 @@ def _is_verb(value: JsonValue) -> bool:
 
 
 def _act_of(written: JsonObject, verbs: frozenset[str]) -> tuple[str, JsonObject]:
-    """The act of an object and its other fields. Raises NotPlainError where it names none or several."""
+    """The act of an object and its other fields. Raises MalformedError where it names none or several."""
     fields = dict(written)
     named = _one(fields, "act")
     for alias in _ALIASES["act"]:
@@ -444,7 +434,7 @@ def _act_of(written: JsonObject, verbs: frozenset[str]) -> tuple[str, JsonObject
     keys = [key for key in fields if key in _main_verbs() and fields[key] not in (None, False, "")]
     main = [key for key in keys if key != SPEECH] or keys
     if len(main) != 1:
-        raise NotPlainError('"act" must name one act')
+        raise MalformedError('"act" must name one act')
     value = fields[main[0]]
     if isinstance(value, dict):
         fields = {**{key: fields[key] for key in fields if key != main[0]}, **lowered(value)}
@@ -459,20 +449,20 @@ def _named_act(named: str, fields: JsonObject, verbs: frozenset[str]) -> tuple[s
         return verb, fields
     # `{"act": "vote Abel"}`, `{"act": "<vote>Abel</vote>"}`
     scanned = _scan(named, verbs)
-    tags = scanned.tags if scanned else ()
-    if len(tags) == 1:
-        return tags[0].name, {**fields, "target": tags[0].text}
-    for tags in _said(bare, verbs):
-        key = "choice" if CHOICE in ACTS[tags[0].name].slots else "target"
-        return tags[0].name, {**fields, **({key: tags[0].text} if tags[0].text else {})}
-    raise NotPlainError(f'"act" must name an act; found {defuse(named)[:40]!r}')
+    if scanned is not None and len(scanned[0]) == 1:
+        (tag,) = scanned[0]
+        return tag.name, {**fields, "target": tag.text}
+    for (tag,) in _said(bare, verbs):
+        key = "choice" if CHOICE in ACTS[tag.name].slots else "target"
+        return tag.name, {**fields, **({key: tag.text} if tag.text else {})}
+    raise MalformedError(f'"act" must name an act; found {defuse(named)[:40]!r}')
 
 
 def _lines(text: str, verbs: frozenset[str]) -> Iterator[tuple[Tag, ...]]:
     """The acts that lines say: the whole reply, its last line, or its only two, `Act: vote` and `Target: Abel`."""
-    boxed = _BOXED.findall(text)
+    boxed = boxes(text)
     if len(boxed) == 1:
-        yield from _said(boxed[0].strip(), verbs)
+        yield from _said(boxed[0], verbs)
         return
     body = re.sub(r"</?(?:answer|act|action|final_answer|response|output|reply|tool_call)>", "\n", text)
     body = _FENCE_LINE.sub("", body)

@@ -93,13 +93,13 @@ class LooseNames(Names):
         self._player = state.players[seat]
         self._mention = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, self._seats)) + r")(?!\w)", re.IGNORECASE)
 
-    def mentioned(self, text: str) -> frozenset[int]:
+    def _mentioned(self, text: str) -> frozenset[int]:
         """The players that a text names in their right spelling."""
         return frozenset(self._seats[name.casefold()] for name in self._mention.findall(text))
 
     def _seat(self, value: str, spec: ActSpec, remark: str = "") -> int:
         shown = repr(defuse(value)[:40])
-        named = self.mentioned(value) | self.mentioned(remark)
+        named = self._mentioned(value) | self._mentioned(remark)
         if len(named) > 1:
             names = " and ".join(self._state.players[seat].name for seat in sorted(named))
             raise IllegalActError(f"<{spec.verb}> names {names}; name one player in it, and nothing else")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from mac_runner.environments.markup import OBSERVATION_TAG, defuse
-from mac_runner.environments.placeholders import BLANK
+from mac_runner.environments.reading import BLANK
 from mac_runner.environments.town_of_salem.model.state import Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles

@@ -12,13 +12,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, TypeAlias
 
-from mac_runner.environments.markup import THOUGHT_TAGS, TOOL_TAG, Tag, after_thoughts, defuse, holds_thought, scan
-from mac_runner.environments.placeholders import BLANK, is_placeholder
+from mac_runner.environments.markup import THOUGHT_TAGS, TOOL_TAG, defuse
+from mac_runner.environments.reading import (
+    BLANK,
+    Cause,
+    Problem,
+    Tag,
+    after_thoughts,
+    holds_thought,
+    is_placeholder,
+    scan,
+)
 from mac_runner.environments.town_of_salem.model.state import GameState
 from mac_runner.environments.town_of_salem.rules.acts import (
     ACTS,
@@ -32,14 +39,9 @@ from mac_runner.environments.town_of_salem.rules.acts import (
     offers,
 )
 from mac_runner.environments.town_of_salem.rules.moves import IllegalActError, check, check_beside
-from mac_runner.environments.town_of_salem.seat.mending import REMARK, WORD_KEYS, NotPlainError, mended
+from mac_runner.environments.town_of_salem.seat.mending import REMARK, WORD_KEYS, MalformedError, mended
 from mac_runner.environments.town_of_salem.seat.names import LooseNames, Names
-from mac_runner.results import COPIED
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
-
-
-class NotJsonError(Exception):
-    """The reply begins as a JSON object but cannot be read; the text explains why to the player."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,28 +69,6 @@ _BEGINNING = re.compile(r'\{\s*["}]')
 _CUT_OFF: Final = "the reply was cut off at its token limit"
 
 
-class Cause(StrEnum):
-    """What was wrong with a reply; its writer or the token limit may have left a thought open."""
-
-    OPEN_THOUGHT = "open_thought"
-    CUT_OFF_THOUGHT = "cut_off_thought"
-    CUT_OFF = "cut_off"
-    MALFORMED = "malformed"
-    NO_ACT = "no_act"
-    SEVERAL_ACTS = "several_acts"
-    ILLEGAL = "illegal"
-    TOO_MANY_TOOLS = "too_many_tools"
-    PLACEHOLDER = COPIED
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why the reply cannot be used: the cause for statistics, the reason for the player."""
-
-    cause: Cause
-    reason: str
-
-
 Reading: TypeAlias = ToolRequest | Chosen | Problem
 
 
@@ -111,7 +91,7 @@ def _read_generously(reply: Reply, state: GameState, seat: int) -> Chosen | Prob
     verbs = frozenset(offer.verb for offer in offers(state, seat))
     try:
         tags = mended(reply.text, verbs)
-    except NotPlainError as problem:
+    except MalformedError as problem:
         return Problem(Cause.MALFORMED, str(problem))
     return None if tags is None else _read_acts(tags, state, seat, LooseNames(state, seat))
 
@@ -120,9 +100,12 @@ def _read_strictly(reply: Reply, state: GameState, seat: int) -> Reading:
     is_cut = reply.finish_reason is FinishReason.LENGTH
     try:
         written = read_object(reply.text)
+        if written is not None and written.get("tool"):
+            name, argument = _field("tool", written["tool"]), _field("argument", written.get("argument"))
+            return ToolRequest(name=name, argument=argument)
         if written is not None:
-            return _read_object(written, state, seat)
-    except NotJsonError as problem:
+            return _read_acts(tags_of(written), state, seat, Names(state))
+    except MalformedError as problem:
         if is_cut:
             return Problem(Cause.CUT_OFF, _CUT_OFF)
         if _BARE_BLANK.search(reply.text):
@@ -146,13 +129,6 @@ def _unclosed(name: str, *, is_cut: bool) -> Cause:
     return Cause.CUT_OFF if is_cut else Cause.MALFORMED
 
 
-def _read_object(written: JsonObject, state: GameState, seat: int) -> Reading:
-    if written.get("tool"):
-        name, argument = tool_of(written)
-        return ToolRequest(name=name, argument=argument)
-    return _read_acts(tags_of(written), state, seat, Names(state))
-
-
 def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, names: Names) -> Chosen | Problem:
     """The act that tags name, their words and side acts."""
     main, speech = _beside([tag for tag in tags if not ACTS[tag.name].is_side_act])
@@ -166,7 +142,9 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, names: Names)
     acts: list[Act] = []
     said: Act | None = None
     try:
-        _check_audience(*main, *([] if speech is None else [speech]), players=names)
+        for tag in (*main, speech):
+            if tag is not None and tag.name == SPEECH:
+                _check_audience(tag, names)
         for tag in (*main, *(tag for tag in tags if ACTS[tag.name].is_side_act)):
             acts.append(_read_act(tag, seat, names))
             check(state, acts[-1])
@@ -185,15 +163,13 @@ def _is_copied(tag: Tag) -> bool:
     return spec.takes_words and (tag.text.strip() in WORD_KEYS or is_placeholder(tag.text, (spec.help,)))
 
 
-def _check_audience(*tags: Tag, players: Names) -> None:
+def _check_audience(speech: Tag, players: Names) -> None:
     """Raises IllegalActError for a speech that names the one player it is for: others would hear it too."""
-    for tag in tags:
-        named = [tag.attributes[key] for key in _ADDRESSES if key in tag.attributes]
-        to_one = next((name for name in named if name in players), None)
-        if tag.name == SPEECH and to_one is not None:
-            raise IllegalActError(
-                f"<{SPEECH}> is not for {defuse(to_one)[:40]!r} alone; whisper to one player, or leave the name out"
-            )
+    named = [speech.attributes[key] for key in _ADDRESSES if key in speech.attributes]
+    if (to_one := next((name for name in named if name in players), None)) is not None:
+        raise IllegalActError(
+            f"<{SPEECH}> is not for {defuse(to_one)[:40]!r} alone; whisper to one player, or leave the name out"
+        )
 
 
 def _beside(main: list[Tag]) -> tuple[list[Tag], Tag | None]:
@@ -236,7 +212,7 @@ def _text(tag: Tag, chars_max: int) -> str:
 
 
 def read_object(text: str) -> JsonObject | None:
-    """The reply as a JSON object; None when it does not begin as one. Raises only NotJsonError."""
+    """The reply as a JSON object; None when it does not begin as one. Raises only MalformedError."""
     text = after_thoughts(text)
     for fence in _FENCES:
         text = text.removeprefix(fence).removesuffix(fence).strip()
@@ -245,9 +221,9 @@ def read_object(text: str) -> JsonObject | None:
     try:
         found = json.loads(text, object_pairs_hook=_without_twins)
     except RecursionError:
-        raise NotJsonError("the JSON object is nested too deep") from None
+        raise MalformedError("the JSON object is nested too deep") from None
     except ValueError as error:
-        raise NotJsonError(f"the reply begins as a JSON object and is none: {error}") from None
+        raise MalformedError(f"the reply begins as a JSON object and is none: {error}") from None
     assert isinstance(found, dict)
     return found
 
@@ -260,36 +236,26 @@ def _without_twins(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
 
 
 def tags_of(reply: JsonObject) -> tuple[Tag, ...]:
-    """The tags that an object with an act means. Raises NotJsonError where it says something else."""
+    """The tags that an object with an act means. Raises MalformedError where it says something else."""
     verb = str(reply.get("act") or "")
     spec = ACTS.get(verb)
     if spec is None or spec.is_side_act:
-        raise NotJsonError(f'"act" must name an act; found {defuse(verb)[:40]!r}')
+        raise MalformedError(f'"act" must name an act; found {defuse(verb)[:40]!r}')
     fields = {key: _field(key, value) for key, value in reply.items() if key not in ("act", "thinking")}
-    sides = tuple(_side_tags(fields))
+    beside = {key: fields.pop(key) for key in [*fields] if key in ACTS and ACTS[key].is_side_act}
     main = spec.tag({slot.key: fields.pop(slot.key, "") for slot in spec.slots})
-    speech = fields.pop(SPEECH, "") if verb != SPEECH else ""
+    if verb != SPEECH:
+        beside = {SPEECH: fields.pop(SPEECH, ""), **beside}
     # Some models fill in every key: an empty one says nothing.
     left = [key for key, value in fields.items() if value]
     if left:
-        raise NotJsonError(f"the act {verb} takes no {', '.join(defuse(key)[:40] for key in left)}")
-    return (main, *((Tag(name=SPEECH, text=speech),) if speech else ()), *sides)
-
-
-def tool_of(reply: JsonObject) -> tuple[str, str]:
-    """The name and the argument of a tool request."""
-    return _field("tool", reply["tool"]), _field("argument", reply.get("argument"))
+        raise MalformedError(f"the act {verb} takes no {', '.join(defuse(key)[:40] for key in left)}")
+    return (main, *(Tag(name=name, text=text) for name, text in beside.items() if text))
 
 
 def _field(key: str, value: JsonValue) -> str:
     if value is None:
         return ""
     if isinstance(value, (dict, list)):
-        raise NotJsonError(f"{defuse(key)[:40]!r} must be a text")
+        raise MalformedError(f"{defuse(key)[:40]!r} must be a text")
     return str(value)
-
-
-def _side_tags(fields: dict[str, str]) -> Iterator[Tag]:
-    for verb in [verb for verb in fields if verb in ACTS and ACTS[verb].is_side_act]:
-        if text := fields.pop(verb):
-            yield Tag(name=verb, text=text)
