@@ -110,11 +110,11 @@ def mended(text: str, verbs: frozenset[str]) -> tuple[Tag, ...] | None:
         if written:
             raise MalformedError("there were acts both in tags and in a JSON object; give exactly one")
         return _once(tags)
-    found = [_object_tags(one, verbs) for one in written] or list(_lines(rest, verbs))
+    found = [_object_tags(one, verbs) for one in written] or [_lines(rest, verbs)]
     distinct = [one for place, one in enumerate(found) if one not in found[:place]]
     if len(distinct) > 1:
         raise MalformedError(f"there were {len(distinct)} acts that differ; give exactly one")
-    return (*distinct[0], *sides) if distinct else None
+    return (*distinct[0], *sides) if distinct[0] else None
 
 
 def _once(tags: Iterable[Tag]) -> tuple[Tag, ...]:
@@ -452,33 +452,31 @@ def _named_act(named: str, fields: JsonObject, verbs: frozenset[str]) -> tuple[s
     if scanned is not None and len(scanned[0]) == 1:
         (tag,) = scanned[0]
         return tag.name, {**fields, "target": tag.text}
-    for (tag,) in _said(bare, verbs):
+    for tag in _said(bare, verbs):
         key = "choice" if CHOICE in ACTS[tag.name].slots else "target"
         return tag.name, {**fields, **({key: tag.text} if tag.text else {})}
     raise MalformedError(f'"act" must name an act; found {defuse(named)[:40]!r}')
 
 
-def _lines(text: str, verbs: frozenset[str]) -> Iterator[tuple[Tag, ...]]:
-    """The acts that lines say: the whole reply, its last line, or its only two, `Act: vote` and `Target: Abel`."""
+def _lines(text: str, verbs: frozenset[str]) -> tuple[Tag, ...]:
+    """The act that lines say: the whole reply, its last line, or its only two, `Act: vote` and `Target: Abel`."""
     boxed = boxes(text)
     if len(boxed) == 1:
-        yield from _said(boxed[0], verbs)
-        return
+        return _said(boxed[0], verbs)
     body = re.sub(r"</?(?:answer|act|action|final_answer|response|output|reply|tool_call)>", "\n", text)
     body = _FENCE_LINE.sub("", body)
     lines = [_BULLET.sub("", line).rstrip(" \t*_`") for line in body.splitlines() if line.strip(" \t*_`~")]
     if not lines:
-        return
+        return ()
     keyed = dict(_keyed(lines))
     if "act" in keyed:
-        yield _object_tags(dict(keyed), verbs)
-        return
+        return _object_tags(dict(keyed), verbs)
     if len(lines) == 1:
-        yield from _said(lines[0], verbs)
-        return
+        return _said(lines[0], verbs)
     labelled = [line for line in lines if re.match(rf"(?:{_LABEL}.|{_verb_names()}[*_\s]*[:：=])", line, re.I)]
     if labelled == lines[-1:] and not _is_quoting(body[: body.rstrip().rfind("\n") + 1]):
-        yield from _said(lines[-1], verbs)
+        return _said(lines[-1], verbs)
+    return ()
 
 
 def _keyed(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -499,16 +497,15 @@ def _verb_names() -> str:
     return f"(?:{'|'.join(sorted(named, key=len, reverse=True))})"
 
 
-def _said(line: str, verbs: frozenset[str]) -> Iterator[tuple[Tag, ...]]:
-    """The act that a line says and nothing else: `Vote: Abel`, `Action: vote Abel`, `vote(Abel)`, `wait`."""
+def _said(line: str, verbs: frozenset[str]) -> tuple[Tag, ...]:
+    """The one act that a line says and nothing else: `Vote: Abel`, `Action: vote Abel`, `vote(Abel)`, `wait`."""
     if not line or line[0] in _QUOTED or line[0] in ">":
-        return
+        return ()
     line = re.sub(rf"^{_LABEL}", "", line, flags=re.I).strip(" *_`")
     call = _CALL.match(line)
     found = call or re.match(rf"/?({_verb_names()})(?!\w)[*_]*\s*[:：=]?\s*(.*)$", line, re.I)
     if found is None or (verb := _key(found[1])) not in verbs or ACTS[verb].takes_words:
-        return
+        return ()
     value = re.sub(r"^\s*[A-Za-z_]{1,20}\s*=\s*", "", found[2]) if call else found[2]
     value = value.strip(" *_`.!")
-    if bool(ACTS[verb].slots) == bool(value):
-        yield (Tag(name=verb, text=value),)
+    return (Tag(name=verb, text=value),) if bool(ACTS[verb].slots) == bool(value) else ()
