@@ -308,8 +308,10 @@ CELLS: Final[Mapping[Kind, Cells]] = {
 class Listing(NamedTuple):
     """A printed table of the rows of a measure. Those of one title are one table."""
 
-    title: str
-    heads: tuple[str, ...]
+    title: str = ""
+    """Empty for that of the measure."""
+    heads: tuple[str, ...] = ()
+    """Of its columns of words; empty for what the measure calls them."""
     label: Callable[[Row], tuple[str, ...] | None] = lambda row: row.keys
     """The words of a row; None for one that is left out."""
     cells: Cells | None = None
@@ -520,8 +522,11 @@ def measure_tables(measures: Iterable[Measure], summary: JsonObject) -> Iterator
     waiting: list[tuple[Listing, tuple[str, ...], list[tuple[str, ...]]]] = []
     for measure in measures:
         heads = tuple(measure.told(name).head for name in measure.names)
-        listings = [Listing(measure.title, heads)] if measure.tables is None else measure.tables
-        for listing in listings:
+        listings = [Listing()] if measure.tables is None else measure.tables
+        for declared in listings:
+            listing = declared
+            if isinstance(declared, Listing):
+                listing = declared._replace(title=declared.title or measure.title, heads=declared.heads or heads)
             if waiting and not (isinstance(listing, Listing) and listing.title == waiting[0][0].title):
                 yield _table(waiting)
                 waiting = []
