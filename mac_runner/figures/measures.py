@@ -84,6 +84,7 @@ def _figure(drawings: Sequence[tuple[Measure, Drawn]], summaries: Mapping[str, J
         DataColumn(name=name, title=head, kind="count" if name == _ROUND else "word")
         for name, head in zip(drawn.by, drawn.heads or [measure.told(name).head for name in drawn.by], strict=True)
     ]
+    value = measure.value if len(drawings) == 1 else drawn.axis
     extremes = (DataColumn(name=end, title=end, kind="number") for end in ("min", "max") if end in rows[0])
     yield Figure(
         id=drawn.id,
@@ -91,7 +92,7 @@ def _figure(drawings: Sequence[tuple[Measure, Drawn]], summaries: Mapping[str, J
         caption=(drawn.caption or measure.caption).replace("{n}", f"{n:,}"),
         n=n,
         unit=measure.unit,
-        columns=(*words, *rate_columns(measure.value, _COLUMNS[measure.kind], measure.unit), *extremes),
+        columns=(*words, *rate_columns(value, _COLUMNS[measure.kind], measure.unit), *extremes),
         rows=tuple(rows),
         spec=_spec(measure, drawn, rows),
         methods=rate_methods(measure, rows),
