@@ -11,11 +11,13 @@ another object may hold its address), so a template writes the same, or fails at
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
 import traceback
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from types import BuiltinMethodType, MethodType
 from typing import Any, Final, cast
@@ -30,6 +32,7 @@ from jinja2.tests import TESTS
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
+from mac_runner.environments.markup import defuse
 from mac_runner.errors import ConfigError, ConversationError
 from mac_runner.problems import suggestion
 
@@ -96,9 +99,7 @@ class PromptTemplate:
     def __init__(self, kind: Kind, own: str | None = None, *, source: str = "template") -> None:
         """Raises ConfigError naming `source`, the line and the remedy when `own` cannot be used."""
         self._source = source
-        # The built-in template is our own and needs no sandbox, which costs several times what rendering does.
-        plain = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - no HTML
-        self._default = default = plain.from_string(kind.default)
+        self._default = default = built_in(kind.default)
         self._blocks = {name: (default, default.blocks[name]) for name in kind.blocks}
         if own is not None:
             template = _compiled(kind, own, source)
@@ -111,14 +112,47 @@ class PromptTemplate:
         """
         template, render = self._blocks[block]
         # With all names in one mapping Jinja makes no copy of it.
-        named = {**values} if template is self._default else {**_GLOBALS, **values, _METER: _Meter()}
+        is_own = template is not self._default
+        named = {**_GLOBALS, **values, _METER: _Meter()} if is_own else {**values}
         try:
             text = "".join(cast("Generator[str]", render(template.new_context(named, shared=True))))
-            text.encode()  # Fails for half of a surrogate pair, which an escape can write.
+            if is_own:
+                text.encode()  # Fails for half of a surrogate pair, which an escape can write.
         except _FAULTS as fault:
             where = f"{self._source}:{_line_of(fault, template)}: block {block}"
             raise ConversationError(f"{where}: {fault}; mend it") from fault
         return text.strip("\n")
+
+
+def shipped(module: str, name: str) -> str:
+    """The text of a template that lies beside a module."""
+    data = pkgutil.get_data(module, name)
+    assert data is not None, "modules are files"
+    return data.decode()
+
+
+@contextmanager
+def said_of_template(*section: str, file: str | None) -> Iterator[None]:
+    """What is refused of a user's template names the key of `section` that gives the template, or its file."""
+    try:
+        yield
+    except (ConfigError, ConversationError) as fault:
+        key = (*section, "template_file" if file else "template")
+        raise ConfigError(f"{'.'.join(key)}: {fault}", key=key) from fault
+
+
+def parts_of(template: Template, names: Sequence[str], values: Values) -> dict[str, str]:
+    """Blocks of a template of our own that become fields of prompts, by name."""
+    context = template.new_context({**values}, shared=True)
+    return {name: "".join(template.blocks[name](context)).strip("\n") for name in names}
+
+
+@cache
+def built_in(text: str) -> Template:
+    """A template of our own. It needs no sandbox, which costs several times what rendering does."""
+    plain = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - no HTML
+    plain.filters["defuse"] = defuse
+    return plain.from_string(text)
 
 
 def _line_of(fault: BaseException, template: Template) -> int:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from mac_runner.config import AgentDefinition
 from mac_runner.environments.discussion.testing import DiscussionConversation
 from mac_runner.environments.testing import defuse, holds_thought
-from mac_runner.environments.town_of_salem.testing import EventKind, GameLog, SeatView, observe, turn_text, view_of
+from mac_runner.environments.town_of_salem.testing import EventKind, GameLog, Prompts, SeatView, observe, view_of
 from mac_runner.reports import (
     GridRow,
     csv_bytes,
@@ -52,7 +52,7 @@ def view_for(table: Table, seat: int) -> SeatView:
 
 
 def prompt_of(table: Table, seat: int) -> str:
-    return turn_text(view_for(table, seat))
+    return Prompts().turn(view_for(table, seat))
 
 
 def spoken(text: str) -> Table:

@@ -13,14 +13,13 @@ from mac_runner.environments.dialogue import rehearsal
 from mac_runner.environments.discussion.bots import POLICIES
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.identity import identity_of
-from mac_runner.environments.discussion.prompts import Rules
+from mac_runner.environments.discussion.prompts import KIND, Rules
 from mac_runner.environments.discussion.questions import Choice, Question, QuestionType, parse_question, permuted
 from mac_runner.environments.discussion.roles import ROLES
-from mac_runner.environments.discussion.settings import DiscussionConfig, DiscussionRole, PromptConfig
+from mac_runner.environments.discussion.settings import DiscussionConfig, DiscussionRole
 from mac_runner.environments.discussion.state import DiscussionState, Seat, readable
-from mac_runner.environments.discussion.templates import KIND
-from mac_runner.environments.templates import PromptTemplate
-from mac_runner.errors import ConfigError, ConversationError, MacRunnerError
+from mac_runner.environments.templates import PromptTemplate, said_of_template
+from mac_runner.errors import ConfigError
 from mac_runner.types import Reply, Task
 
 _TURN_BYTES_MIN: Final = 1_000
@@ -34,15 +33,15 @@ class DiscussionEnvironment:
 
     def __init__(self, experiment: Experiment) -> None:
         settings = experiment.settings_as(DiscussionConfig)
-        template = _template(settings.prompt)
+        prompt = settings.prompt
+        with said_of_template("discussion", "prompt", file=prompt.template_file):
+            template = PromptTemplate(KIND, prompt.template, source=prompt.template_file or "template")
         self._rules = Rules(settings=settings, template=template, retry=experiment.retry_config)
         self._seats = tuple(_seated(experiment.agent_definitions, settings))
         self.transcript_bytes_min = _rounds_min(settings, self._seats) * len(self._seats) * _TURN_BYTES_MIN
-        if settings.prompt.template is not None:
-            try:
+        if prompt.template is not None:
+            with said_of_template("discussion", "prompt", file=prompt.template_file):
                 rehearse(self._rules, self._seats)
-            except ConversationError as fault:
-                raise _refused(settings.prompt, fault) from fault
 
     def open(self, task: Task) -> DiscussionConversation:
         """A discussion before its first reply."""
@@ -97,23 +96,6 @@ def _role(definition: AgentDefinition) -> DiscussionRole:
     if role is None:
         raise ConfigError(f"environment discussion has no role {definition.role!r}; it has {', '.join(ROLES)}")
     return role
-
-
-def _template(prompt: PromptConfig) -> PromptTemplate:
-    """The template of the experiment. Raises ConfigError with the key that names it."""
-    try:
-        return PromptTemplate(KIND, prompt.template, source=_source(prompt))
-    except ConfigError as fault:
-        raise _refused(prompt, fault) from fault
-
-
-def _source(prompt: PromptConfig) -> str:
-    return prompt.template_file or "template"
-
-
-def _refused(prompt: PromptConfig, fault: MacRunnerError) -> ConfigError:
-    key = ("discussion", "prompt", "template_file" if prompt.template_file else "template")
-    return ConfigError(f"{'.'.join(key)}: {fault}", key=key)
 
 
 _QUESTIONS: Final = (

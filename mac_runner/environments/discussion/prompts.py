@@ -1,4 +1,4 @@
-"""The prompts of a discussion seat by seat, and the same as a view for scripted players.
+"""The prompts of a discussion seat by seat: the values of `prompt.jinja`, and the same as a view for scripted players.
 
 Who speaks is outside the marks; what was said is between them, defused as everywhere (`markup.defuse`), so no statement
 can open a part of its own. Questions and identities are the experiment's own words. An agent's earlier words are its
@@ -26,9 +26,19 @@ from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.environments.discussion.state import Aside, DiscussionState, Known, Seat, Statement, known_to, majority
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.reading import BLANK, shown_in
-from mac_runner.environments.templates import PromptTemplate
+from mac_runner.environments.templates import Kind, PromptTemplate, shipped
 from mac_runner.types import JsonObject, Message, Prompt
 
+KIND: Final = Kind(
+    blocks=("system", "first_round", "later_round"),
+    fields=(
+        *("agent", "ask", "asides", "choices", "context", "correction", "demographics", "demographics_text", "duty"),
+        *("identity", "identity_place", "if_as_human", "is_last_round", "members", "others", "persona", "question"),
+        *("question_type", "reply_format", "role", "roster", "round", "rounds", "statements"),
+    ),
+    default=shipped(__name__, "prompt.jinja"),
+)
+"""What a template may name; docs/discussion.md says what each of the fields is."""
 _PUNCTUATION: Final = re.compile(r"[._-]+")
 
 

@@ -14,7 +14,7 @@ from mac_runner.environments.discussion.imports.yaml_text import yaml_text
 from mac_runner.environments.discussion.influence import NOT_SHOWN
 from mac_runner.environments.discussion.measures import own_identity
 from mac_runner.environments.discussion.outcome import BiasItem
-from mac_runner.environments.discussion.prompts import DiscussionView, aside_field
+from mac_runner.environments.discussion.prompts import KIND, DiscussionView, aside_field
 from mac_runner.environments.discussion.questions import (
     YES_OR_NO,
     Choice,
@@ -48,6 +48,5 @@ from mac_runner.environments.discussion.settings import (
 )
 from mac_runner.environments.discussion.state import Said, readable
 from mac_runner.environments.discussion.targets import NO_ANSWER_INFO, NO_TARGET, NOT_A_GROUP, NOT_AVAILABLE, bias_item
-from mac_runner.environments.discussion.templates import KIND
 from mac_runner.environments.reading import Cause, Problem
 from mac_runner.measures import NUMBERS, Clusters, Rate, Share

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from mac_runner.config import RetryConfig
 from mac_runner.environments.dialogue import Dialogue, Flaw, Tried
@@ -32,15 +32,11 @@ from mac_runner.environments.town_of_salem.rules.acts import Act
 from mac_runner.environments.town_of_salem.seat.asking import Asking
 from mac_runner.environments.town_of_salem.seat.context import Context, shorter_than
 from mac_runner.environments.town_of_salem.seat.knowledge import GameLog, view_of
-from mac_runner.environments.town_of_salem.seat.prompts import PLAIN, correction_text, observation_text
+from mac_runner.environments.town_of_salem.seat.prompts import PLAIN, Prompts, correction_text, observation_text
 from mac_runner.environments.town_of_salem.seat.replies import Chosen, read
 from mac_runner.environments.town_of_salem.seat.tools import TOOL_CALLS_PER_TURN_MAX, observe
 from mac_runner.environments.town_of_salem.settings import GameLatency
 from mac_runner.types import JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
-
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.seat.template import GameTemplate
-
 
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")
@@ -72,7 +68,7 @@ class Game(Dialogue[Chosen]):
         latency: GameLatency | None = None,
         context_tokens_max: int | None = None,
         asking: Mapping[str, Asking] | None = None,
-        template: GameTemplate | None = None,
+        prompts: Prompts | None = None,
     ) -> None:
         """`asking` says by agent definition how its players are asked; the others are asked as usual.
 
@@ -80,7 +76,7 @@ class Game(Dialogue[Chosen]):
         """
         super().__init__(task, retry)
         self.catalogue = catalogue()
-        self._context = Context(tokens_max=context_tokens_max, template=template)
+        self._context = Context(prompts or Prompts(), context_tokens_max)
         self._asking = [(asking or {}).get(agent.definition, PLAIN) for agent in task.agents]
         # By seat: the order in which seats learn of their limits must not show in a prompt.
         self._windows: dict[int, int] = {}

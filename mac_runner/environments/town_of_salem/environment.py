@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mac_runner.config import AgentDefinition, Experiment, RetryConfig, reply_form_of
 from mac_runner.environments.base import Policy
 from mac_runner.environments.dialogue import rehearsal
+from mac_runner.environments.templates import said_of_template
 from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.casting import Casting
 from mac_runner.environments.town_of_salem.conversation import Game
@@ -17,12 +18,10 @@ from mac_runner.environments.town_of_salem.roles.catalogue import catalogue_of
 from mac_runner.environments.town_of_salem.rules.lobbies import NAMES, deal, role_list
 from mac_runner.environments.town_of_salem.rules.moves import new_game
 from mac_runner.environments.town_of_salem.seat.asking import Asking
+from mac_runner.environments.town_of_salem.seat.prompts import Prompts
 from mac_runner.environments.town_of_salem.settings import GameCalendar, GameConfig
-from mac_runner.errors import ConfigError, ConversationError
+from mac_runner.errors import ConfigError
 from mac_runner.types import Lineup, Reply, Task, stable_hash
-
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.seat.template import GameTemplate
 
 _DAYS_MIN: Final = 2
 _TURN_BYTES_MIN: Final = 900
@@ -48,9 +47,9 @@ class TownOfSalem:
         self.transcript_bytes_min = _turns_min(len(self._slots), game.calendar) * _TURN_BYTES_MIN
         self._context_tokens_max = game.context_tokens_max
         self._retry = experiment.retry_config
-        self._template = None
+        self._prompts = Prompts()
         if game.template is not None:
-            self._template = self._catalogue.bound(self._checked_template)(experiment, game)
+            self._prompts = self._catalogue.bound(self._checked_prompts)(game)
         self._speak_after = {
             definition.agent_id: frozenset(definition.role_specific_config.speak_after_within_round)
             for definition in experiment.agent_definitions
@@ -83,21 +82,17 @@ class TownOfSalem:
             latency=self._latency,
             context_tokens_max=self._context_tokens_max,
             asking=self._asking,
-            template=self._template,
+            prompts=self._prompts,
         )
 
-    def _checked_template(self, experiment: Experiment, game: GameConfig) -> GameTemplate:
-        """The user's template. Raises ConfigError with the key that names it."""
-        from mac_runner.environments.town_of_salem.seat.template import checked
+    def _checked_prompts(self, game: GameConfig) -> Prompts:
+        """Those of the user's template. Raises ConfigError with the key that names it."""
+        with said_of_template("game", file=game.template_file):
+            prompts = Prompts(game.template, game.template_file or "template")
+            self._rehearse(prompts)
+        return prompts
 
-        source = game.template_file or "template"
-        try:
-            return checked(game.template or "", source, self._rehearse)
-        except (ConfigError, ConversationError) as fault:
-            key = ("game", "template_file" if game.template_file else "template")
-            raise ConfigError(f"{'.'.join(key)}: {fault}", key=key) from fault
-
-    def _rehearse(self, template: GameTemplate) -> None:
+    def _rehearse(self, prompts: Prompts) -> None:
         """Render the prompts of a short game, asked in every way of the experiment."""
         roles = deal(self._slots, 0)
         options = replace(self._options, max_days=2)
@@ -110,7 +105,7 @@ class TownOfSalem:
                 opening=opening,
                 retry=RetryConfig(max_retries=0),
                 asking={"all": asking},
-                template=template,
+                prompts=prompts,
             )
             while turns := game.turns():
                 chance = Random(stable_hash(0, turns[0].key))  # noqa: S311 - a rehearsal

@@ -104,7 +104,7 @@ from mac_runner.environments.town_of_salem.seat.context import tokens_of
 from mac_runner.environments.town_of_salem.seat.knowledge import Choice, GameLog, SeatView, view_of
 from mac_runner.environments.town_of_salem.seat.mending import MENDED_CHARS_MAX
 from mac_runner.environments.town_of_salem.seat.narration import line, sentence, without_heading
-from mac_runner.environments.town_of_salem.seat.prompts import system_text, turn_text
+from mac_runner.environments.town_of_salem.seat.prompts import KIND, Prompts
 from mac_runner.environments.town_of_salem.seat.public_record import conduct_of
 from mac_runner.environments.town_of_salem.seat.replies import (
     Chosen,
@@ -113,7 +113,6 @@ from mac_runner.environments.town_of_salem.seat.replies import (
     read,
     read_object,
 )
-from mac_runner.environments.town_of_salem.seat.template import DEFAULT
 from mac_runner.environments.town_of_salem.seat.texts import ATTRIBUTES, EVENT_WORDS, PHASE_RULES
 from mac_runner.environments.town_of_salem.seat.tools import (
     OBSERVATION_CHARS_MAX,

@@ -22,7 +22,7 @@ from mac_runner.environments.testing import SPEECH_CHARS_MAX
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
     ATTRIBUTES,
-    DEFAULT,
+    KIND,
     LOBBIES,
     NOTES_CHARS_MAX,
     OBSERVATION_CHARS_MAX,
@@ -37,12 +37,11 @@ from mac_runner.environments.town_of_salem.testing import (
     GameLog,
     Options,
     Phase,
+    Prompts,
     SeatView,
     ToolName,
     conduct_of,
     observe,
-    system_text,
-    turn_text,
     view_of,
 )
 from mac_runner.errors import ConfigError
@@ -91,8 +90,8 @@ def test_system_message_has_at_most_1200_tokens_and_no_example_is_an_answer() ->
     names = {player.name for player in open_game(ELEVEN).state.players}
     options = Options(discussion_mode="bidding", tools=tuple(TOOLS))
     for form in FORMS:
-        assert len(system_text(LOBBIES["classic-10"], Options(), Asking(form=form))) <= SYSTEM_CHARS_MAX, form
-        text = system_text(LOBBIES["classic-15"], options, Asking(form=form))
+        assert len(Prompts().system(LOBBIES["classic-10"], Options(), Asking(form=form))) <= SYSTEM_CHARS_MAX, form
+        text = Prompts().system(LOBBIES["classic-15"], options, Asking(form=form))
         examples = [line.split(": ")[0] for line in text.splitlines() if line.startswith(("- <", "- {"))]
         assert len(examples) > 8
         for example in examples:
@@ -114,8 +113,8 @@ def test_reasoning_is_first_and_bounded_where_required_and_nowhere_where_off() -
     assert not any("thinking" in variant["properties"] for variant in schemas(reasoning="off"))
     for form in FORMS:
         lobby = LOBBIES["classic-7"]
-        off = system_text(lobby, Options(), Asking(form=form, reasoning="off"))
-        required = system_text(lobby, Options(), Asking(form=form, reasoning="required", reasoning_chars_max=300))
+        off = Prompts().system(lobby, Options(), Asking(form=form, reasoning="off"))
+        required = Prompts().system(lobby, Options(), Asking(form=form, reasoning="required", reasoning_chars_max=300))
         assert "thinking" not in off
         assert "any reasoning." in off
         assert "thinking" in required
@@ -252,7 +251,7 @@ def test_wording_that_would_change_nothing_is_refused_with_its_key(tmp_path: Pat
 
 @pytest.mark.ci
 def test_built_in_template_says_what_the_prompts_say(tmp_path: Path) -> None:
-    (tmp_path / "own.jinja").write_text(DEFAULT, encoding="utf-8")
+    (tmp_path / "own.jinja").write_text(KIND.default, encoding="utf-8")
     texts = []
     for game in ("", OWN):
         opened = first_game(loaded(tmp_path, game))
@@ -435,7 +434,7 @@ def test_attributes_are_told_with_the_roles_that_have_them(table: Table) -> None
 
 def test_every_phase_has_its_rules_and_the_system_message_lists_the_arguments_that_are_few() -> None:
     assert set(PHASE_RULES) == {phase.value for phase in Phase} - {Phase.OVER.value}
-    text = system_text(CLASSIC, Options(tools=ALL_TOOLS))
+    text = Prompts().system(CLASSIC, Options(tools=ALL_TOOLS))
     for few in (*PHASE_RULES, *ATTRIBUTES):
         assert few in text
 
@@ -448,7 +447,7 @@ def test_notes_are_kept_over_turns_and_shown_to_their_writer_alone() -> None:
     for player in table.state.players:
         view = seen(table, player.seat)
         is_writer = player.dealt == "sheriff"
-        assert (f"notes: “{note}”" in turn_text(view)) == is_writer
+        assert (f"notes: “{note}”" in Prompts().turn(view)) == is_writer
         assert (ask(view, "get_notes")["notes"] == note) == is_writer
     assert "Q7Q" not in repr(table.events)
     table.act("sheriff", "notes", text="new")

@@ -31,6 +31,7 @@ from mac_runner.environments.town_of_salem.testing import (
     NightAbility,
     Options,
     Phase,
+    Prompts,
     Role,
     Seat,
     SeatView,
@@ -41,7 +42,6 @@ from mac_runner.environments.town_of_salem.testing import (
     register,
     role_list,
     roles_of,
-    system_text,
     tactic,
     unregister,
     validate,
@@ -127,7 +127,7 @@ def test_registered_role_is_everywhere_until_it_is_unregistered() -> None:
             "poison" in ACTS,
             "poisoner" in roles_of("any"),
             "poisoner" in roles_of("neutral killing"),
-            "Poisoner" in system_text(("investigator", "any", "godfather"), Options()),
+            "Poisoner" in Prompts().system(("investigator", "any", "godfather"), Options()),
             bool(claims) and claims[0].roles == ("Poisoner",),
         ]
 

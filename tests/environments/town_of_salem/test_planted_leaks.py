@@ -22,9 +22,9 @@ from mac_runner.environments.town_of_salem.testing import (
     GameState,
     NightState,
     Player,
+    Prompts,
     SeatView,
     announcement,
-    turn_text,
     view_of,
 )
 from mac_runner.types import Message, Prompt
@@ -118,10 +118,12 @@ def _names_who_was_met(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _says_roles(monkeypatch: pytest.MonkeyPatch) -> None:
-    def text(view: SeatView, asking: Asking, *lines: list[str]) -> str:
-        return f"{turn_text(view, asking, *lines)}\nIt is said that {view.living[-1]} is a Doctor."
+    honest = Prompts.turn
 
-    monkeypatch.setattr(context, "turn_text", text)
+    def text(prompts: Prompts, view: SeatView, asking: Asking, *lines: list[str]) -> str:
+        return f"{honest(prompts, view, asking, *lines)}\nIt is said that {view.living[-1]} is a Doctor."
+
+    monkeypatch.setattr(Prompts, "turn", text)
 
 
 def _says_what_another_wrote(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,10 +25,10 @@ from mac_runner.environments.town_of_salem.testing import (
     Game,
     Options,
     Phase,
+    Prompts,
     SeatView,
     roles_in_play,
     sentence,
-    system_text,
     tokens_of,
     without_heading,
 )
@@ -76,7 +76,7 @@ def test_prompts_share_the_system_message_and_a_record_that_only_grows(name: str
 
 def test_system_message_explains_every_act_of_all_tool_and_role_of_the_game_in_its_form_alone() -> None:
     for form in FORMS:
-        text = system_text(CLASSIC, Options(tools=ALL_TOOLS), Asking(form=form))
+        text = Prompts().system(CLASSIC, Options(tools=ALL_TOOLS), Asking(form=form))
         for spec in ACTS.values():
             written = f'- "{spec.verb}"' if form == "json" and spec.is_side_act else f"- {spec.example(form)}"
             is_listed = spec.is_played(Options()) and not spec.is_ability
@@ -95,15 +95,15 @@ def test_system_message_explains_every_act_of_all_tool_and_role_of_the_game_in_i
 
 
 def test_system_message_leaves_out_what_nobody_can_become_and_tells_the_calendar_of_this_game() -> None:
-    text = system_text(("sheriff", "doctor", "godfather"), Options())
+    text = Prompts().system(("sheriff", "doctor", "godfather"), Options())
 
     assert "Jester" not in text
     assert "Escort" not in text
-    assert "- Mafioso (killing)" in system_text(("sheriff", "godfather", "framer"), Options())
+    assert "- Mafioso (killing)" in Prompts().system(("sheriff", "godfather", "framer"), Options())
     assert "The lists: " not in text
     assert "<death_note>" in text
-    assert "<death_note>" not in system_text(("sheriff", "escort", "jester", "survivor"), Options())
-    text = system_text(CLASSIC, Options(discussion_rounds=7, vote_rounds=8, trials_per_day=9, max_days=11))
+    assert "<death_note>" not in Prompts().system(("sheriff", "escort", "jester", "survivor"), Options())
+    text = Prompts().system(CLASSIC, Options(discussion_rounds=7, vote_rounds=8, trials_per_day=9, max_days=11))
     for words in ("7 rounds of discussion", "8 rounds of voting", "at most 9 trials", "after day 11"):
         assert words in text
 

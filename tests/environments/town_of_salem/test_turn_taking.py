@@ -26,9 +26,9 @@ from mac_runner.environments.town_of_salem.testing import (
     GameLatency,
     Options,
     Phase,
+    Prompts,
     SpeakingQueue,
     deal,
-    system_text,
     turn_taking_rule,
     validate,
 )
@@ -74,7 +74,7 @@ def game_at_discussion(mode: DiscussionMode, *, rounds: int = 2, roles: Sequence
 def test_modes_are_those_of_the_rules_and_players_are_told_how_turns_are_taken() -> None:
     assert [*get_args(GameCalendar.model_fields["discussion_mode"].annotation)] == [mode.value for mode in MODES]
     for mode in MODES:
-        rule, text = turn_taking_rule(options(mode)), system_text(FIVE, options(mode))
+        rule, text = turn_taking_rule(options(mode)), Prompts().system(FIVE, options(mode))
         assert rule in text
         assert bool(rule) == (mode is not DiscussionMode.RANDOM)
         assert (ACTS["bid"].help in text) == (mode is DiscussionMode.BIDDING)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from mac_runner.environments.markup import disarm
 from mac_runner.environments.town_of_salem.model.events import Event, EventKind
@@ -25,14 +25,10 @@ from mac_runner.environments.town_of_salem.rules.acts import ACTS
 from mac_runner.environments.town_of_salem.seat.asking import Asking, ReplySchema, enumerated
 from mac_runner.environments.town_of_salem.seat.knowledge import SeatView
 from mac_runner.environments.town_of_salem.seat.narration import without_heading
-from mac_runner.environments.town_of_salem.seat.prompts import system_text, turn_text
+from mac_runner.environments.town_of_salem.seat.prompts import Prompts
 from mac_runner.environments.town_of_salem.seat.public_record import conduct_of
 from mac_runner.errors import ConversationError
 from mac_runner.types import Message, Prompt
-
-if TYPE_CHECKING:
-    # Jinja is needed where a user's template is.
-    from mac_runner.environments.town_of_salem.seat.template import GameTemplate
 
 BYTES_PER_TOKEN = 3
 """In every language's usual text a token holds more bytes."""
@@ -113,9 +109,9 @@ def tokens_of(text: str) -> int:
 class Context:
     """Renders the prompts of one game within `tokens_max` tokens, reply not counted; None: without a limit."""
 
-    def __init__(self, *, tokens_max: int | None = None, template: GameTemplate | None = None) -> None:
+    def __init__(self, prompts: Prompts, tokens_max: int | None = None) -> None:
         self._tokens_max = tokens_max
-        self._template = template
+        self._prompts = prompts
         self._systems: dict[Asking, Message] = {}
         # A finished day never changes, so it is shortened once per record.
         self._shortened: dict[tuple[str, int], list[str]] = {}
@@ -136,7 +132,7 @@ class Context:
         said = tuple(_sent_back(message) for message in thread)
         limit = self._tokens_max if tokens_max is None else tokens_max
         refused = None if tokens_max is None else tokens_max / SHRINK
-        text = self._turn(view, asking) if limit is None else self._fitting(view, asking, said, limit, refused)
+        text = self._prompts.turn(view, asking) if limit is None else self._fitting(view, asking, said, limit, refused)
         # Nothing holds an engine to markup.
         is_json = asking.form == "json"
         system = self._system(view, asking)
@@ -149,19 +145,9 @@ class Context:
 
     def _system(self, view: SeatView, asking: Asking) -> Message:
         if asking not in self._systems:
-            own = self._template
-            text = (system_text if own is None else own.system)(view.lobby, view.options, asking)
+            text = self._prompts.system(view.lobby, view.options, asking)
             self._systems[asking] = Message(role="system", content=text)
         return self._systems[asking]
-
-    def _turn(
-        self,
-        view: SeatView,
-        asking: Asking,
-        public: Sequence[str] | None = None,
-        private: Sequence[str] | None = None,
-    ) -> str:
-        return (turn_text if self._template is None else self._template.turn)(view, asking, public, private)
 
     def _fitting(
         self, view: SeatView, asking: Asking, said: Sequence[Message], tokens_max: int, refused: float | None
@@ -170,17 +156,17 @@ class Context:
         public = self._days("", view.public, view.public_lines, view, public_digest)
         private = self._days(view.name, view.private, view.private_lines, view, private_digest)
         system = tokens_of(self._system(view, asking).content)
-        asked = tokens_of(self._turn(view, asking, (), ()))
+        asked = tokens_of(self._prompts.turn(view, asking, (), ()))
         around = system + sum(tokens_of(message.content) for message in said) + asked
         short = public.short_days_for(int((tokens_max - system) * PUBLIC_SHARE_MAX))
         for days in range(short, view.day):
             own = private.short_days_for(tokens_max - around - public.tokens(days))
             if around + public.tokens(days) + private.tokens(own) <= tokens_max:
-                return self._turn(view, asking, public.lines(days), private.lines(own))
+                return self._prompts.turn(view, asking, public.lines(days), private.lines(own))
         all_past = view.day - 1
         least = around + public.tokens(all_past) + private.tokens(all_past)
         if refused is not None and least < refused:
-            return self._turn(view, asking, public.lines(all_past), private.lines(all_past))
+            return self._prompts.turn(view, asking, public.lines(all_past), private.lines(all_past))
         raise ConversationError(
             f"the prompt of {view.name} on day {view.day} needs about {least} tokens even with all past days in short, "
             f"and the limit is {tokens_max} (game.context_tokens_max, or what the engine takes); raise it, or play "
