@@ -6,7 +6,7 @@ imports this file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -16,7 +16,7 @@ from mac_runner.environments.town_of_salem.counts import measure
 from mac_runner.environments.town_of_salem.history import RoleHistory, death_rows, night_row
 from mac_runner.environments.town_of_salem.model.events import Event, EventKind
 from mac_runner.environments.town_of_salem.model.role import NightState
-from mac_runner.environments.town_of_salem.model.state import GameState, Phase, Player
+from mac_runner.environments.town_of_salem.model.state import Ballot, GameState, Phase, Player
 from mac_runner.environments.town_of_salem.rules.acts import Act
 from mac_runner.environments.town_of_salem.rules.calendar import has_won
 from mac_runner.environments.town_of_salem.rules.night import play_out
@@ -160,7 +160,7 @@ def record_of(
             events=events,
             acts=[_act(act, seen.names) if isinstance(act, ActRecord) else _refused(act, seen.names) for act in acts],
             nights=[night_row(dusk, night) for dusk, night in seen.nights],
-            trials=[*trial_rows(events)],
+            trials=trial_rows(events),
             deaths=[*death_rows(log.events, by_day, seen.history, seen.names)],
             role_changes=seen.history.changes(),
             claims=[claim_row(claim) for claim in seen.claims],
@@ -231,24 +231,18 @@ def _refused(refusal: Refusal, names: Sequence[str]) -> record.Act:
     )
 
 
-def trial_rows(events: Iterable[record.Event]) -> Iterator[record.Trial]:
+def trial_rows(events: Iterable[record.Event]) -> list[record.Trial]:
     """Every trial, in order, with the votes on the accused when it opened."""
-    for voting in record.votings(events):
-        if voting.trial is None:
-            continue
-        standing: dict[str, str] = {}
-        for vote in voting.votes:
-            # A changed vote is a new one.
-            standing.pop(vote.voter, None)
-            if vote.is_given:
-                standing[vote.voter] = vote.target
-        voters = [voter for voter, target in standing.items() if target == voting.accused]
-        yield record.Trial(
+    return [
+        record.Trial(
             day=voting.day,
             accused=voting.accused,
-            votes=[record.TrialVote(voter=voter, order=order) for order, voter in enumerate(voters, start=1)],
-            guilty=voting.judges("guilty"),
-            innocent=voting.judges("innocent"),
-            abstain=voting.judges("abstain"),
+            votes=[record.TrialVote(vote.voter, order) for order, vote in enumerate(voting.standing, start=1)],
+            guilty=voting.judges(Ballot.GUILTY),
+            innocent=voting.judges(Ballot.INNOCENT),
+            abstain=voting.judges(Ballot.ABSTAIN),
             verdict=voting.verdict,
         )
+        for voting in record.votings(events)
+        if voting.trial is not None
+    ]

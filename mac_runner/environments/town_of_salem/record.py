@@ -18,7 +18,7 @@ from msgspec import Meta
 from mac_runner.environments.town_of_salem import claims
 from mac_runner.environments.town_of_salem.claims import ClaimKind, Says, leaning
 from mac_runner.environments.town_of_salem.model.events import EventKind
-from mac_runner.environments.town_of_salem.model.state import Faction, Phase
+from mac_runner.environments.town_of_salem.model.state import Ballot, Faction, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.seat.narration import moment
 from mac_runner.flat import NUMBER, Cells, columns_of, value_at
@@ -28,7 +28,6 @@ from mac_runner.types import JsonObject, JsonValue
 Day: TypeAlias = Annotated[int, Meta(description="the day")]
 DayBefore: TypeAlias = Annotated[int, Meta(description="the day before the night")]
 PhaseOfDay: TypeAlias = Annotated[Phase, Meta(description="the phase of the day")]
-BALLOTS: Final = ("guilty", "innocent", "abstain")
 Targets: TypeAlias = Annotated[list[str], Meta(description="whom it was for")]
 
 
@@ -398,7 +397,14 @@ class Voting(NamedTuple):
     """By judge: `guilty`, `innocent` or `abstain`."""
     verdict: Literal["guilty", "innocent"] | None = None
 
-    def judges(self, ballot: str) -> list[str]:
+    @property
+    def standing(self) -> list[Vote]:
+        """The votes on the accused when the trial opened, in order: of each player the last one counts."""
+        last = {vote.voter: vote for vote in self.votes}
+        for_it = (vote for vote in self.votes if vote.is_given and vote.target == self.accused)
+        return [vote for vote in for_it if vote is last[vote.voter]]
+
+    def judges(self, ballot: Ballot) -> list[str]:
         """Those who cast a ballot."""
         return [judge for judge, cast in self.ballots.items() if cast == ballot]
 
@@ -419,7 +425,7 @@ def votings(events: Iterable[Event]) -> Iterator[Voting]:
             case EventKind.TRIAL:
                 current = (current or Voting(place, event.day, []))._replace(trial=place, accused=event.said("accused"))
             case EventKind.BALLOTS if current is not None:
-                ballots = {name: ballot for ballot in BALLOTS for name in event.names(ballot)}
+                ballots = {name: ballot.value for ballot in Ballot for name in event.names(ballot)}
                 current = current._replace(judged=place, ballots=ballots)
             case EventKind.VERDICT if current is not None:
                 current = current._replace(verdict="guilty" if event.data.get("is_guilty") else "innocent")
@@ -435,34 +441,29 @@ def moments(record: JsonObject) -> Mapping[int, str]:
 
 
 def _vote_rows(transcript: JsonObject, _experiment: JsonObject) -> Iterator[dict[str, Cells]]:
-    """Every nomination and judgement of a game, in order: nominations from the events, judgements from the trials."""
+    """Every nomination and judgement of a game, in order."""
     name = value_at(transcript, ("task", "task_id"))
-    for number, row in enumerate(_votes(read_record(transcript.get("record")))):
+    for number, row in enumerate(_votes(read_record(transcript.get("record")).events)):
         yield {"conversation": name if isinstance(name, str) else None, "vote": number, **row}
 
 
-def _votes(game: GameRecord) -> Iterator[dict[str, Cells]]:
-    trials = enumerate(game.trials)
-    for voting in votings(game.events):
-        number, orders = None, dict[str, int]()
-        if voting.trial is not None:
-            number, trial = next(trials)
-            orders = {vote.voter: vote.order for vote in trial.votes}
-        # Of several votes of one player for the accused, the last one made the trial.
-        made_it = {vote.voter: vote for vote in voting.votes if vote.is_given and vote.target == voting.accused}
+def _votes(events: Iterable[Event]) -> Iterator[dict[str, Cells]]:
+    trials = 0
+    for voting in votings(events):
+        places = {vote: place for place, vote in enumerate(voting.standing, start=1)}
         for vote in voting.votes:
-            is_of_trial = vote.voter in orders and made_it.get(vote.voter) is vote
             yield {
-                "trial": number if is_of_trial else None,
+                "trial": trials if vote in places else None,
                 "day": voting.day,
                 "agent": vote.voter,
                 "accused": vote.target,
                 "kind": "nominate" if vote.is_given else "withdraw",
-                "place": orders[vote.voter] if is_of_trial else None,
+                "place": places.get(vote),
                 "event": vote.place,
             }
         for judge, ballot in voting.ballots.items():
-            yield {"trial": number, "day": voting.day, "agent": judge, "accused": voting.accused, "kind": ballot}
+            yield {"trial": trials, "day": voting.day, "agent": judge, "accused": voting.accused, "kind": ballot}
+        trials += voting.trial is not None
 
 
 def _export(
@@ -470,23 +471,26 @@ def _export(
     row: type[Row],
     meaning: str,
     *,
-    key: Sequence[str] = (),
+    first: Sequence[str] = (),
     number: str = "",
     counted: str = "its number in the game",
     above: Mapping[str, ExportColumn] | None = None,
     without: str = "",
     has_more: bool = False,
 ) -> Export:
-    """The table of the elements of a list. Its key leads: the columns `key`, or `number`, by which rows are counted.
+    """The table of the elements of a list. The columns `first` lead; they are its key, if rows have no `number`.
 
     `above` are columns of what the elements lie in; what is under the key `without` has a table of its own.
     """
     columns = {**(above or {}), **columns_of(where, row, without=(without,))}
-    first = {"conversation": _CONVERSATION, **{name: columns[name] for name in key}}
     if number:
-        first[number] = ExportColumn("integer", f"{counted}, counted from 0", source=NUMBER)
-    more = {"more": ExportColumn("json", "what else the record has of it", source=f"{where}.*")} if has_more else {}
-    return export_of(where, {**first, **columns, **more}, key=tuple(first), meaning=meaning)
+        columns[number] = ExportColumn("integer", f"{counted}, counted from 0", source=NUMBER)
+    if has_more:
+        columns["more"] = ExportColumn("json", "what else the record has of it", source=f"{where}.*")
+    key = ("conversation", number) if number else ("conversation", *first)
+    columns["conversation"] = _CONVERSATION
+    leading = {name: columns[name] for name in (*key, *first)}
+    return export_of(where, {**leading, **columns}, key=key, meaning=meaning)
 
 
 _CONVERSATION: Final = ExportColumn("text", "the game", source="task.task_id")
@@ -504,7 +508,7 @@ _VOTE_COLUMNS: Final = {
     "event": ExportColumn("integer", "of a nomination, its event"),
 }
 _NIGHTS: Final = _export(
-    "record.nights[]", Night, "How nights were resolved.", key=("day",), without="deeds", has_more=True
+    "record.nights[]", Night, "How nights were resolved.", first=("day",), without="deeds", has_more=True
 )
 EXPORTS: Final[Mapping[str, Export]] = {
     "claims": _export(
@@ -512,7 +516,7 @@ EXPORTS: Final[Mapping[str, Export]] = {
     ),
     "votes": Export(_VOTE_COLUMNS, _vote_rows, "Nominations, and the judgements of trials.", ("conversation", "vote")),
     "trials": _export("record.trials[]", Trial, "The trials.", number="trial", without="votes"),
-    "deaths": _export("record.deaths[]", Death, "The deaths.", key=("agent", "day", "at"), has_more=True),
+    "deaths": _export("record.deaths[]", Death, "The deaths.", first=("agent", "day", "at"), has_more=True),
     "deeds": _export(
         "record.nights[].deeds[]",
         Deed,
@@ -527,6 +531,10 @@ EXPORTS: Final[Mapping[str, Export]] = {
         "record.acts[]",
         Act,
         "What players did, and whether it was legal.",
+        first=(
+            *("day", "phase", "round", "agent", "act", "targets", "choice", "text"),
+            *("legality", "is_default", "is_lapsed", "reason", "turn"),
+        ),
         number="place",
         counted="its place among the acts of the game",
     ),
@@ -535,12 +543,9 @@ EXPORTS: Final[Mapping[str, Export]] = {
 """The tables of games beside those that every run has."""
 
 CONVERSATION_COLUMNS: Final = columns_of("outcome", Outcome, without=("kind", "players"))
+_CAST: Final = columns_of("record.cast[]", CastMember, without=("name", "seat", "definition", "model"))
 AGENT_COLUMNS: Final = (
-    AgentColumns(
-        "record.cast[]",
-        "name",
-        columns_of("record.cast[]", CastMember, without=("name", "seat", "definition", "model")),
-    ),
+    AgentColumns("record.cast[]", "name", {"role": _CAST["role"], **_CAST}),
     AgentColumns(
         "outcome.players[]",
         "agent",
