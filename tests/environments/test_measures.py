@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.figures.testing import Study
 from mac_runner.intervals import ClusteredMean, one_cluster, wilson
-from mac_runner.measures import By, Counted, Keys, Mean, Measure, Share, Sum, measure_tables, measured
+from mac_runner.measures import By, Counted, Keys, Mean, Measure, Rate, Share, Sum, measure_tables, measured
 from mac_runner.plugins import Code
 from mac_runner.reports import GridRow, grid_table
 from mac_runner.types import JsonObject
@@ -173,6 +174,17 @@ def test_interval_goes_by_conversation_or_by_what_several_share() -> None:
     assert clusters(["a", "a", "b", "b", None, None])["clusters"] == 4
     lo, hi = clusters([None] * 400)["interval"]
     assert (lo, hi) == pytest.approx(wilson(200, 400), abs=0.002)
+
+
+@pytest.mark.parametrize("question", [None, "the only one"])
+def test_a_rate_is_as_large_after_many_conversations_as_after_few(question: str | None) -> None:
+    def size(conversations: int) -> int:
+        rate = Rate()
+        for number in range(conversations):
+            rate.add(Share(number % 2, 1), question)
+        return len(pickle.dumps(rate))
+
+    assert size(5_000) < size(500) + 50
 
 
 def test_keys_stand_in_the_order_of_their_words_and_numbers_in_theirs() -> None:

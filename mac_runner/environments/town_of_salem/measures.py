@@ -26,7 +26,7 @@ from mac_runner.measures import By, Drawn, InGrid, Keys, Kind, Measure, Share, S
 from mac_runner.results import UNKNOWN, Table, integer, section
 from mac_runner.types import JsonObject, JsonValue
 
-Cases: TypeAlias = Iterator[tuple[Keys, Share | Sum]]
+_Cases: TypeAlias = Iterator[tuple[Keys, Share | Sum]]
 
 
 class Count(StrEnum):
@@ -240,12 +240,12 @@ def seat_measure(
         kind, scale = "lift", 1000
     cases_of, denominator = Share if kind == "rate" else Sum, dict.fromkeys(of, 1)
 
-    def whole(game: Game) -> Cases:
+    def whole(game: Game) -> _Cases:
         for keys, cell in game.cells.items():
             if n := _total(denominator, cell.whole):
                 yield keys, cases_of(_total(weights, cell.whole), n)
 
-    def parts(game: Game) -> Cases:
+    def parts(game: Game) -> _Cases:
         for keys, cell in game.cells.items():
             # Roles by the day are too few to say anything.
             for part, counts in cell.parts.items() if keys[0] != "by_role" else ():
