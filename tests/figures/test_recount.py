@@ -114,7 +114,7 @@ def test_wins_by_role_and_by_model_are_those_of_the_players(games: Path) -> None
     sides = frame.groupby(["model", "side", "game"]).has_won.any().groupby(["model", "side"]).mean()
     by_model = column(figures_of(games)["wins-by-model"], "value", "name", "counting")
 
-    assert column(figures_of(games)["wins-by-role"], "value", "of") == pytest.approx(
+    assert column(figures_of(games)["wins-by-role"], "value", "role") == pytest.approx(
         frame.groupby("role").won.mean().to_dict(), abs=1e-4
     )
     assert {key: rate for key, rate in by_model.items() if key[1] == "finished games"} == pytest.approx(

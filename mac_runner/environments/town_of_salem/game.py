@@ -163,8 +163,7 @@ _BY_ROLE: Final = (
     Drawn(
         id="wins-by-role",
         chart="forest",
-        by=("of",),
-        heads=("role",),
+        by=("role",),
         title="Which roles win most often?",
         caption="Share of players dealt a role who won. Players of one faction win together. Lines are 95 % intervals "
         "over games.",
@@ -172,8 +171,7 @@ _BY_ROLE: Final = (
         sort=lambda row: -(number(row.record.get("rate")) or 0.0),
     ),
 )
-GAMES: Final[tuple[Measure, ...]] = (
-    _wins(place="games", cases=lambda game: [((), game)], statistic=lambda _keys: _Endings()),
+WINS: Final[tuple[Measure, ...]] = (
     _wins(
         place="wins.by_faction.{faction}",
         cases=_sides,
@@ -182,7 +180,7 @@ GAMES: Final[tuple[Measure, ...]] = (
     ),
     *(
         _wins(
-            place=f"wins.by_{name}_and_faction.{{of}}.{{faction}}",
+            place=f"wins.by_{name}_and_faction.{{{name}}}.{{side}}",
             cases=partial(_by_side, _NAMES[name]),
             statistic=lambda _keys: _Wins(),
         )
@@ -190,7 +188,7 @@ GAMES: Final[tuple[Measure, ...]] = (
     ),
     *(
         _wins(
-            place=f"wins.by_{name}.{{of}}",
+            place=f"wins.by_{name}.{{{name}}}",
             cases=partial(_by_player, name_of),
             statistic=lambda _keys: _Wins(),
             value="players who won",
@@ -199,5 +197,10 @@ GAMES: Final[tuple[Measure, ...]] = (
         )
         for name, name_of in _NAMES.items()
     ),
+)
+"""Who won: by side first, then over all sides."""
+GAMES: Final = (
+    _wins(place="games", cases=lambda game: [((), game)], statistic=lambda _keys: _Endings()),
+    *WINS,
 )
 """How games ended, and who won."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from mac_runner.environments.town_of_salem.columns import GAME_COLUMNS
-from mac_runner.environments.town_of_salem.game import GAMES
+from mac_runner.environments.town_of_salem.game import GAMES, WINS
 from mac_runner.environments.town_of_salem.measures import MEASURES, Game, Seat, default_shares, seat_tables
 from mac_runner.environments.town_of_salem.record import AGENT_COLUMNS, CONVERSATION_COLUMNS, EXPORTS, moments
 from mac_runner.environments.town_of_salem.scene import game_scene
@@ -36,7 +36,6 @@ from mac_runner.types import JsonObject
 RANKING_GAMES_MIN: Final = 20
 """Rates over fewer games are marked."""
 _TOO_FEW: Final = "*"
-_NAMES: Final = ("definition", "model")
 _Shares: TypeAlias = Mapping[tuple[str, ...], float]
 _OF_GAMES: Final = ("n", "wins")
 _OF_PLAYERS: Final = ("n", "games", "wins")
@@ -76,15 +75,8 @@ def _sides_won(sides: JsonObject) -> str:
 
 def win_tables(summary: JsonObject) -> Iterator[Table | str]:
     """Wins by side first, then what adds up all sides, and how far to trust them."""
-    wins, shares = section(summary, "wins"), default_shares(summary)
-    tables = [
-        *_win_table(section(wins, "by_faction"), "faction", shares),
-        *_side_tables(wins, shares),
-        *_win_table(section(wins, "by_role"), "role", shares),
-    ]
-    for name in _NAMES:
-        if len(rates := section(wins, f"by_{name}")) >= 2:
-            tables += _win_table(rates, name, shares, ", over all sides")
+    shares = default_shares(summary)
+    tables = [table for measure in WINS for table in _win_table(measure, summary, shares)]
     yield from tables
     notes = []
     if any(row[-1] for table in tables for row in table.rows):
@@ -99,28 +91,17 @@ def win_tables(summary: JsonObject) -> Iterator[Table | str]:
         yield "\n".join(notes)
 
 
-def _side_tables(wins: JsonObject, shares: _Shares) -> Iterator[Table]:
-    """Who won how often on which side, for each way to name players that there are several of."""
-    for name in _NAMES:
-        by_name = section(wins, f"by_{name}_and_faction")
-        if len(by_name) >= 2:
-            rates = {(each, side): section(found, side) for each, found in _sections(by_name) for side in found}
-            rows = [(*key, *_win_cells(rate, _OF_GAMES)) for key, rate in rates.items()]
-            table = Table(f"wins by {name} and side (n games)", (name, "side"), (*_OF_GAMES, *RATE_HEADS, ""), rows)
-            yield with_defaults_column(table, [[shares.get((name, *key))] for key in rates], len(table.numbers) - 1)
-
-
-def _sections(source: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    return ((name, section(source, name)) for name in source)
-
-
-def _win_table(rates: JsonObject, name: str, shares: _Shares, scope: str = "") -> Iterator[Table]:
-    if rates:
-        is_of_games = all(section(rates, key).get("n") == section(rates, key).get("games") for key in rates)
-        counts, unit = (_OF_GAMES, "games") if is_of_games else (_OF_PLAYERS, "players")
-        rows = [(key, *_win_cells(section(rates, key), counts)) for key in rates]
-        table = Table(f"wins by {name}{scope} (n {unit})", (name,), (*counts, *RATE_HEADS, ""), rows)
-        yield with_defaults_column(table, [[shares.get((name, key))] for key in rates], len(table.numbers) - 1)
+def _win_table(measure: Measure, summary: JsonObject, shares: _Shares) -> Iterator[Table]:
+    """Who won how often; definitions and models only where there are several of them."""
+    rows, words = measure.rows(summary), measure.names
+    if not rows or (words[0] in ("definition", "model") and len({row.keys[0] for row in rows}) < 2):
+        return
+    is_of_games = all(row.record.get("n") == row.record.get("games") for row in rows)
+    counts, unit = (_OF_GAMES, "games") if is_of_games else (_OF_PLAYERS, "players")
+    scope = ", over all sides" if words in (("definition",), ("model",)) else ""
+    cells = [(*row.keys, *_win_cells(row.record, counts)) for row in rows]
+    table = Table(f"wins by {' and '.join(words)}{scope} (n {unit})", words, (*counts, *RATE_HEADS, ""), cells)
+    yield with_defaults_column(table, [[shares.get((words[0], *row.keys))] for row in rows], len(table.numbers) - 1)
 
 
 def _win_cells(rate: JsonObject, counts: Sequence[str]) -> tuple[str, ...]:
