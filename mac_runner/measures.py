@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.intervals import ClusteredMean, ClusteredRate, Interval
@@ -157,8 +158,8 @@ class Statistic(Protocol):
         """Add the cases of one conversation about `question`."""
         ...
 
-    def report(self) -> JsonValue:
-        """What the summary has of it; None for nothing."""
+    def report(self) -> JsonValue | UnsetType:
+        """What the summary has of it; `UNSET` where it has no place there."""
         ...
 
 
@@ -507,7 +508,7 @@ class Counted:
 
         found = [(measure, keys) for measure, kept in self._measures for keys in kept]
         for measure, keys in sorted(found, key=place_of):
-            if (record := self.kept[measure.place][keys].report()) is None:
+            if (record := self.kept[measure.place][keys].report()) is UNSET:
                 continue
             *parents, last = measure.path(keys)
             inner: Any = report

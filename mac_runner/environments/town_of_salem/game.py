@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.intervals import ClusteredRate
@@ -104,8 +105,8 @@ class _Side:
         self._wins.add(share, question)
         self._is_faction = self._is_faction or is_faction
 
-    def report(self) -> JsonObject | None:
-        return self._wins.report() if self._is_faction else None
+    def report(self) -> JsonObject | UnsetType:
+        return self._wins.report() if self._is_faction else UNSET
 
 
 class _Endings:

@@ -10,6 +10,8 @@ from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
+from msgspec import UNSET, UnsetType
+
 from mac_runner.environments.town_of_salem.measures import Count, Game, Seat
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES
@@ -55,10 +57,10 @@ class _Won:
         self._defaults += counts.defaults
         self._is_shown = self._is_shown or counts.has_failed
 
-    def report(self) -> JsonObject | None:
+    def report(self) -> JsonObject | UnsetType:
         taken = self._defaults
         share = taken.count / taken.cases if taken.cases else None
-        return {**self._won.report(), "defaults": share} if self._is_shown else None
+        return {**self._won.report(), "defaults": share} if self._is_shown else UNSET
 
 
 _of_games = partial(Measure, cluster="game", unit="games", grid=lambda _keys: None)
