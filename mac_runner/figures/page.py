@@ -103,8 +103,6 @@ class _Drawn:
     hidden: int
     spec: str
     caption: str
-    notes: tuple[str, ...]
-    title: str
 
 
 def report_html(report: Report) -> str:
@@ -112,7 +110,7 @@ def report_html(report: Report) -> str:
     style = _style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     sections = [
-        {"id": section.id, "title": printable(section.title), "notes": _lines(section.notes), "figures": drawn}
+        {"id": section.id, "title": section.title, "notes": section.notes, "figures": drawn}
         for section in report.sections
         if (drawn := [_drawn(figure, report.viewer) for figure in section.figures]) or section.notes
     ]
@@ -123,17 +121,9 @@ def report_html(report: Report) -> str:
             made_by=MADE_BY,
             style=style,
             policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
-            title=printable(report.title),
-            description=_lines(report.description.splitlines()),
-            state=report.state,
-            facts=_printable_lines(report.facts),
+            report=report,
             sections=sections,
             methods=[_kept(text) for text in methods_text(methods_of(report.sections))],
-            experiments=[Recorded(printable(name), _text(yaml)) for name, yaml in report.experiments],
-            versions=_printable_lines(report.versions),
-            commands=_printable_lines(report.commands),
-            viewer=report.viewer,
-            rows_max=ROWS_MAX,
         )
     )
 
@@ -165,12 +155,10 @@ def _drawn(figure: Figure, viewer: str) -> _Drawn:
     return _Drawn(
         figure=figure,
         svg=svg_of(figure),
-        title=printable(figure.title),
-        caption=_kept(printable(_caption(figure))),
+        caption=_kept(_caption(figure)),
         table=_table(figure, viewer),
         hidden=max(0, len(figure.rows) - ROWS_MAX),
         spec="" if spec is None else json_text(spec),
-        notes=_lines(figure.notes),
     )
 
 
@@ -188,7 +176,7 @@ def _kept(text: str) -> str:
 def _table(figure: Figure, viewer: str) -> _Table:
     """The numbers as a table, without empty columns; one of a few rows and many columns is turned to fit on paper."""
     columns = [one for one in figure.columns if any(row.get(one.name) not in (None, "") for row in figure.rows)]
-    heads = [_Cell(printable(_head(column)), _is_number(column)) for column in columns]
+    heads = [_Cell(_head(column), _is_number(column)) for column in columns]
     rows = [
         [
             _Cell(cell_text(column, row.get(column.name)), _is_number(column), _links(column, row, viewer))
@@ -240,17 +228,11 @@ def cell_text(column: DataColumn, value: Value) -> str:
             return number_text(value)
 
 
-def _lines(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(printable, texts))
-
-
-def _printable_lines(lines: Iterable[Line]) -> list[Line]:
-    return [Line(printable(name), printable(text)) for name, text in lines]
-
-
-def _text(text: str) -> str:
-    """A text of several lines, each printable."""
-    return "\n".join(map(printable, text.split("\n")))
+def _visible(value: object) -> object:
+    """What is put into the template, with each character that cannot be seen as its escape; only lines stay lines."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return "\n".join(map(printable, value.split("\n")))
 
 
 @cache
@@ -259,6 +241,7 @@ def _pages() -> Environment:
     return Environment(
         loader=PackageLoader("mac_runner.figures", "page_files"),
         autoescape=True,
+        finalize=_visible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
