@@ -8,7 +8,7 @@ from mac_runner.figures.engines import cost_figures, cost_of, definition_of, eng
 from mac_runner.figures.estimates import interval_notes, of_rate
 from mac_runner.figures.every_run import classes, endings_figure, length_figures, played
 from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value
-from mac_runner.figures.outcomes import comparison_sections, failed_figure
+from mac_runner.figures.outcomes import comparison_sections, failed_figure, outcome_sections
 from mac_runner.figures.page import (
     ROWS_MAX,
     Line,

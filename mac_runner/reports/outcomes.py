@@ -24,7 +24,6 @@ from mac_runner.measures import (
     Drawn,
     InGrid,
     Keys,
-    Kind,
     Listing,
     Measure,
     Row,
@@ -299,7 +298,8 @@ def _measures(summaries: Sequence[JsonObject], kind: str) -> Iterator[Measure]:
 
 def _value_measure(path: Sequence[str], record: JsonObject, name: str, title: str, table: str) -> Measure:
     """A value that a conversation has one of, with its record at this place of the summary."""
-    key, is_rate = path[-1], "rate" in record
+    key, kind = path[-1], _kind(record)
+    is_rate = kind == "rate"
 
     def rows(read: JsonObject) -> list[Row]:
         return [Row((key,), _with_clusters(found)) for found in (_at(read, *path),) if found]
@@ -308,7 +308,8 @@ def _value_measure(path: Sequence[str], record: JsonObject, name: str, title: st
         place="outcomes.{what}",
         reads=rows,
         by={"what": By("value")},
-        **_named(record),
+        kind=kind,
+        value=kind,
         unit="conversations",
         tables=[Listing(table, ("value",), cells=_VALUES)],
         grid=lambda _keys: InGrid(key, is_headline=True),
@@ -316,7 +317,7 @@ def _value_measure(path: Sequence[str], record: JsonObject, name: str, title: st
         caption=f"{'Rates' if is_rate else 'Means'} over finished conversations with 95 % interval; n is the number of "
         "conversations that have the value.",
         # Numbers have sizes of their own, so they share no axis.
-        figures=_figures(f"{name}-{'rates' if is_rate else 'means'}", "what", chart="forest" if is_rate else "table"),
+        figures=_figures(f"{name}-{kind}s", "what", axis=kind, chart="forest" if is_rate else "table"),
         method=_BY_CONVERSATION,
     )
 
@@ -360,7 +361,7 @@ def _text_measure(path: Sequence[str], different: int) -> Measure:
 def _agent_measure(path: Sequence[str], record: JsonObject) -> Measure:
     """A value of agents: of all of them, and of each definition, model and seat."""
     _, kind, _, key = path
-    are_several = len(section(record, "by_definition")) > 1
+    are_several, measured = len(section(record, "by_definition")) > 1, _kind(section(record, "all"))
 
     def rows(read: JsonObject) -> list[Row]:
         found = _at(read, *path)
@@ -385,7 +386,8 @@ def _agent_measure(path: Sequence[str], record: JsonObject) -> Measure:
     return Measure(
         place="outcomes.{group}.{name}.{of}",
         reads=rows,
-        **_named(section(record, "all")),
+        kind=measured,
+        value=measured,
         unit="agents",
         tables=[Listing(_by_agent(kind), ("value", "of", "name"), lambda row: (key, *row.keys[:2]), _AGENTS)],
         grid=in_grid,
@@ -396,10 +398,9 @@ def _agent_measure(path: Sequence[str], record: JsonObject) -> Measure:
     )
 
 
-def _named(record: JsonObject) -> Any:
-    """What the values of a record are, and what they are called."""
-    kind: Kind = "rate" if "rate" in record else "mean"
-    return {"kind": kind, "value": kind}
+def _kind(record: JsonObject) -> Literal["rate", "mean"]:
+    """What the values of a record are."""
+    return "rate" if "rate" in record else "mean"
 
 
 def _figures(name: str, label: str, *, chart: Literal["forest", "table"] = "forest", **more: Any) -> list[Drawn]:

@@ -31,6 +31,7 @@ from mac_runner.figures.testing import (
     forest,
     length_figures,
     methods_text,
+    outcome_sections,
     played,
     report_html,
     report_json,
@@ -44,7 +45,7 @@ from mac_runner.types import JsonObject
 from mac_runner.views.testing import EngineClock
 from tests.figures.reports import HOSTILE, Found, figure, hostile_report, report, run
 from tests.kit import index_row as row
-from tests.kit import known
+from tests.kit import known, summary_of
 
 
 @pytest.mark.ci
@@ -225,6 +226,26 @@ def test_wins_of_agents_are_compared_also_with_draws_but_draws_alone_do_not_say_
 
     assert differences(won, drawn) == [-0.5]
     assert differences(drawn, games("c", None, None, None)) == []
+
+
+def test_values_of_a_game_without_results_are_drawn_as_measures_with_their_names_and_clusters() -> None:
+    agents: JsonObject = {"Abel": ["bold", "m", 0], "Cain": ["shy", "m", 1]}
+    outcomes: list[JsonObject] = [
+        {"kind": "x", "deal": n % 2 == 0, "fair": True, "gain": n, "end": "ab"[n % 2], "pay": {"Abel": n, "Cain": 1}}
+        for n in range(20)
+    ]
+    rows = [row(n, outcome) | {"agents": agents} for n, outcome in enumerate(outcomes)]
+    one = played(run("a", rows), summary_of(rows))
+
+    for runs in ([one], [one, replace(one, data=run("b", rows))]):
+        (section,) = outcome_sections(runs)
+        figures = {figure.id: figure for figure in section.figures}
+        assert [*figures] == ["x-rates", "x-means", "x-text-end", "x-agents-pay"]
+        assert all(column.title for figure in figures.values() for column in figure.columns)
+        assert [each["what"] for each in figures["x-rates"].rows if each.get("run", "a") == "a"] == ["deal", "fair"]
+        assert (figures["x-means"].spec, figures["x-means"].rows[0]["max"]) == (None, 19.0)
+        every, bold, shy = figures["x-agents-pay"].rows[:3]
+        assert (every["n"], every["clusters"], bold["value"], shy["value"]) == (40, 20, 9.5, 1.0)
 
 
 def test_failed_conversations_are_in_no_value_and_are_counted_as_lost_beside_the_finished_ones() -> None:
