@@ -12,15 +12,10 @@ from typing import NamedTuple, TypeAlias
 
 from mac_runner.flat import Row
 from mac_runner.reports.rows import cluster_of
-from mac_runner.types import JsonObject, stable_hash
+from mac_runner.types import JsonObject
 
 IsWanted: TypeAlias = Callable[[JsonObject], bool]
 """Whether the conversation of an index row is wanted."""
-
-
-def every(_row: JsonObject) -> bool:
-    """All conversations."""
-    return True
 
 
 class EndedRow(NamedTuple):
@@ -52,16 +47,8 @@ class RunData:
     """The index rows, in task order."""
     read_table: Callable[[str, IsWanted], Iterator[Row]]
     """The rows of a flat table, of the conversations that are wanted, in task order."""
-    tables: frozenset[str] = frozenset()
-    """The names of its flat tables."""
     values: Mapping[str, str] = field(default_factory=dict)
     """Of a combination, what it differs in from others."""
-
-    @property
-    def seed(self) -> int:
-        """The seed of everything that is resampled for its figures."""
-        found = self.experiment.get("seed")
-        return stable_hash("report", found if isinstance(found, int) else 0) % 2**32
 
     def ended(self) -> Iterator[EndedRow]:
         """The conversations that have ended, in task order."""

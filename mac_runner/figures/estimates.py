@@ -1,14 +1,12 @@
-"""Numbers with intervals as figures show them: one estimate for each row, in words where there is no interval."""
+"""Rows of numbers with intervals, and what has to be said of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from mac_runner.figures.model import ColumnKind, DataColumn, Method, Value, interval_columns
 from mac_runner.intervals import ClusteredRate, Interval
-from mac_runner.results import number
-from mac_runner.types import JsonValue
 
 UNITS_MIN: Final = 5
 """With fewer units an interval is not given."""
@@ -16,30 +14,25 @@ UNITS_FEW: Final = 15
 """With fewer units an interval may be too narrow."""
 
 
-class Estimate(NamedTuple):
-    """A rate, a mean or a difference on `n` cases of `units` units, such as players of games."""
-
-    label: str
-    value: float | None
-    interval: Interval | None
-    n: int
-    units: int
-    series: str = ""
-    x: float = 0
-    """Where it stands on a time axis."""
+def estimate(
+    label: str, value: float | None, interval: Interval | None, n: int, units: int, series: str = "", x: float = 0
+) -> dict[str, Value]:
+    """The row of a rate, a mean or a difference on `n` cases of `units` units, such as players of games."""
+    lo, hi = (None, None) if interval is None else interval
+    row: dict[str, Value] = {"x": x, "label": label, "series": series, "value": value}
+    return {**row, "lo": lo, "hi": hi, "n": n, "units": units}
 
 
-def of_rate(label: str, rate: ClusteredRate, *, series: str = "", x: float = 0) -> Estimate:
-    """A rate over clusters; with too few of them it has no interval."""
-    value = rate.wins / rate.n if rate.n else None
+def of_rate(label: str, rate: ClusteredRate, *, series: str = "") -> dict[str, Value]:
+    """The row of a rate over clusters; with too few of them it has no interval."""
     interval = rate.interval if rate.games >= UNITS_MIN else None
-    return Estimate(label, value, interval, rate.n, rate.games, series, x)
+    return estimate(label, rate.wins / rate.n if rate.n else None, interval, rate.n, rate.games, series)
 
 
 def estimate_columns(
     label: str, *, series: str = "", x: str = "", value: str, kind: ColumnKind = "rate", n: str = "", units: str
 ) -> tuple[DataColumn, ...]:
-    """The columns of the rows of `estimate_rows`; what has no title is not printed."""
+    """The columns of such rows; what has no title is not printed."""
     named = (
         DataColumn(name="x", title=x, kind="count"),
         DataColumn(name="label", title=label),
@@ -52,33 +45,13 @@ def estimate_columns(
     return tuple(column for column in named if column.title)
 
 
-def estimate_rows(estimates: Iterable[Estimate]) -> tuple[dict[str, Value], ...]:
-    """Estimates as rows."""
-    return tuple(map(_row, estimates))
-
-
-def _row(one: Estimate) -> dict[str, Value]:
-    lo, hi = (None, None) if one.interval is None else one.interval
-    row: dict[str, Value] = {"x": one.x, "label": one.label, "series": one.series, "value": one.value}
-    return {**row, "lo": lo, "hi": hi, "n": one.n, "units": one.units}
-
-
-def ends_of(interval: JsonValue) -> tuple[float | None, float | None]:
-    """The ends of an interval as a summary has it; None twice where it has none."""
-    if isinstance(interval, list) and len(interval) == 2:
-        return number(interval[0]), number(interval[1])
-    return None, None
-
-
-def interval_notes(estimates: Sequence[Estimate], units: str) -> tuple[str, ...]:
+def interval_notes(rows: Iterable[Mapping[str, Value]], units: str) -> Iterator[str]:
     """What has to be said of the intervals of a figure."""
-    found = [one for one in estimates if one.value is not None]
-    notes = list[str]()
-    if any(one.units < UNITS_MIN for one in found):
-        notes.append(f"With fewer than {UNITS_MIN} {units} there is no interval: too few {units}.")
-    if any(UNITS_MIN <= one.units < UNITS_FEW for one in found):
-        notes.append(f"With fewer than {UNITS_FEW} {units} an interval may be too narrow.")
-    return tuple(notes)
+    found = [int(row["units"] or 0) for row in rows if row["value"] is not None]
+    if any(n < UNITS_MIN for n in found):
+        yield f"With fewer than {UNITS_MIN} {units} there is no interval: too few {units}."
+    if any(UNITS_MIN <= n < UNITS_FEW for n in found):
+        yield f"With fewer than {UNITS_FEW} {units} an interval may be too narrow."
 
 
 def failure_notes(failed: int, finished: int, units: str) -> tuple[str, ...]:

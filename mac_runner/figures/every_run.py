@@ -11,7 +11,7 @@ from typing import Final
 
 from mac_runner.figures.charts import bars, forest, histogram
 from mac_runner.figures.data import RunData
-from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value, mean_columns, number_text, run_column
+from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value, interval_columns, number_text
 from mac_runner.intervals import ExactMean, one_cluster
 from mac_runner.printable import counted
 from mac_runner.reports.rows import parse_row
@@ -20,6 +20,7 @@ from mac_runner.results import DEFAULTS_NOTE, integer, objects, section
 from mac_runner.types import JsonObject
 
 _BARS: Final = 24
+_RUN: Final = DataColumn(name="run", title="run")
 _LENGTHS: Final = (
     ("turns", "How many replies does a conversation take?", "replies"),
     ("prompt-tokens", "How many prompt tokens does a conversation take?", "tokens"),
@@ -97,7 +98,7 @@ def endings_figure(runs: Sequence[Played]) -> Figure:
         n=planned,
         unit="conversations",
         columns=(
-            *run_column(len(runs) > 1),
+            *([_RUN] if len(runs) > 1 else []),
             DataColumn(name="ending", title="ending"),
             DataColumn(name="count", title="conversations", kind="count"),
             DataColumn(name="share", title="share", kind="rate"),
@@ -163,7 +164,12 @@ def _means(name: str, title: str, unit: str, n: int, lengths: Sequence[tuple[str
         caption=f"Mean over the ended conversations of each run, {n:,} in all, with 95 % interval.",
         n=n,
         unit="conversations",
-        columns=mean_columns("run", unit),
+        columns=(
+            _RUN,
+            DataColumn(name="n", title="n", kind="count"),
+            DataColumn(name="mean", title="mean", kind="number", unit=unit),
+            *interval_columns("number"),
+        ),
         rows=tuple(rows),
         spec=forest(
             rows, label="run", value="mean", unit="number", title=f"{unit} per conversation", units="conversations"
@@ -215,7 +221,7 @@ def usability_figures(runs: Sequence[Played]) -> Iterator[Figure]:
         n=turns,
         unit="replies",
         columns=(
-            *run_column(len(runs) > 1),
+            *([_RUN] if len(runs) > 1 else []),
             DataColumn(name="model", title="model"),
             DataColumn(name="cause", title="cause"),
             DataColumn(name="count", title="replies", kind="count"),

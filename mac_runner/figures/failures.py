@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from mac_runner.figures.charts import forest
 from mac_runner.figures.estimates import (
     estimate_columns,
-    estimate_rows,
     failure_notes,
     interval_notes,
     of_rate,
@@ -36,13 +35,13 @@ def failures_figure(
     counted: Sequence[Counted], *, name: str, title: str, lost: str, failed: int, finished: int, units: str
 ) -> Figure | None:
     """Each rate twice: over finished conversations, and with the failed ones as `lost`. None where none failed."""
-    estimates = [
+    rows = [
         of_rate(one.label, rate, series=series)
         for one in counted
         if one.failed and one.rate.n
         for series, rate in ((_FINISHED, one.rate), (_LOST, counted_as_lost(one.rate, one.failed, cases=one.cases)))
     ]
-    if not estimates:
+    if not rows:
         return None
     return Figure(
         id=name,
@@ -52,10 +51,10 @@ def failures_figure(
         n=finished + failed,
         unit=units,
         columns=estimate_columns("result", series="counting", value="rate", n="cases", units=units),
-        rows=estimate_rows(estimates),
-        spec=forest(estimate_rows(estimates), title="rate", units=units),
+        rows=tuple(rows),
+        spec=forest(rows, title="rate", units=units),
         methods=(rate_method(units.removesuffix("s"), finished + failed),),
-        notes=(*failure_notes(failed, finished, units), *interval_notes(estimates, units)),
+        notes=(*failure_notes(failed, finished, units), *interval_notes(rows, units)),
     )
 
 

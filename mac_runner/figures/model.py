@@ -33,7 +33,6 @@ class Method:
     interval: str = ""
     """The kind of interval, such as `BCa bootstrap, 95 %`."""
     resamples: int = 0
-    seed: int | None = None
     correction: str = ""
     """How several tests were corrected for each other."""
 
@@ -56,21 +55,6 @@ def interval_columns(kind: ColumnKind, prefix: str = "") -> tuple[DataColumn, Da
         DataColumn(name=f"{prefix}lo", title="95 % from", kind=kind),
         DataColumn(name=f"{prefix}hi", title="to", kind=kind),
     )
-
-
-def mean_columns(label: str, unit: str, *, kind: ColumnKind = "number") -> tuple[DataColumn, ...]:
-    """The columns of means with intervals."""
-    return (
-        DataColumn(name=label, title=label),
-        DataColumn(name="n", title="n", kind="count"),
-        DataColumn(name="mean", title="mean", kind=kind, unit=unit),
-        *interval_columns(kind),
-    )
-
-
-def run_column(has_runs: bool) -> tuple[DataColumn, ...]:
-    """The column that names the run of a row; none in the report of one run."""
-    return (DataColumn(name="run", title="run"),) if has_runs else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -324,8 +324,6 @@ def _details(methods: Sequence[Method]) -> Iterator[str]:
         yield f"interval: {intervals}"
     if resamples := _each(f"{method.resamples:,}" for method in methods if method.resamples):
         yield f"{resamples} resamples"
-    if seeds := _each(str(method.seed) for method in methods if method.seed is not None):
-        yield f"seed {seeds}"
     if corrections := _each(method.correction for method in methods):
         yield f"correction: {corrections}"
 

@@ -20,7 +20,6 @@ def run_data(source: Source, name: str, values: Mapping[str, str] | None = None)
         planned=contents.counts.planned,
         read_rows=contents.rows_in_task_order,
         read_table=partial(_rows, source),
-        tables=frozenset(source.tables),
         values=values or {},
     )
 

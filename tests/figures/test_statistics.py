@@ -96,8 +96,8 @@ def test_too_few_games_have_no_interval_and_say_so(snapshot: SnapshotAssertion) 
     few, some, many = rate(*[(1, 2)] * 4), rate(*[(1, 2)] * 10), rate(*[(1, 2)] * 30)
     estimates = [of_rate(name, one) for name, one in (("few", few), ("some", some), ("many", many))]
 
-    assert [one.interval is None for one in estimates] == [True, False, False]
-    assert interval_notes(estimates, "games") == snapshot
+    assert [one["lo"] is None for one in estimates] == [True, False, False]
+    assert tuple(interval_notes(estimates, "games")) == snapshot
 
 
 pytest.importorskip("altair")

@@ -10,7 +10,7 @@ from typing import Final
 from mac_runner.environments.town_of_salem.measures import Count, Game
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.figures.charts import columns, over_time, panels
-from mac_runner.figures.estimates import UNITS_MIN, Estimate, estimate_columns, estimate_rows, interval_notes
+from mac_runner.figures.estimates import UNITS_MIN, estimate, estimate_columns, interval_notes
 from mac_runner.figures.model import DataColumn, Figure, Method, Value
 from mac_runner.figures.statistics.survival import Case, log_rank, survival
 from mac_runner.figures.town_of_salem.measures import SIDE
@@ -88,14 +88,14 @@ class Lives:
         name: str,
         title: str,
         caption: str,
-        curves: Sequence[Estimate],
+        rows: Sequence[dict[str, Value]],
         *,
         label: str = "faction",
         what: str = "players alive",
         value: str = "are alive",
         notes: Sequence[str] = (),
     ) -> Figure:
-        rows, title_of_axis = estimate_rows(curves), f"players that {value}"
+        title_of_axis = f"players that {value}"
         if label == "role":
             spec = panels(rows, x_title="day", title=title_of_axis)
         else:
@@ -114,10 +114,10 @@ class Lives:
             n=self.games,
             unit="games",
             columns=estimate_columns(label, x="day", value=value, n="players seen", units="games"),
-            rows=rows,
+            rows=tuple(rows),
             spec=spec,
             methods=(method,),
-            notes=(*interval_notes(curves, "games"), *notes),
+            notes=(*interval_notes(rows, "games"), *notes),
         )
 
     def _tests(self, sides: Sequence[str], cases: Mapping[str, Sequence[Case]]) -> Sequence[str]:
@@ -161,12 +161,12 @@ def _side_of(role: str) -> str:
     return "" if found is None else str(found.faction)
 
 
-def _curve(label: str, series: str, cases: Sequence[Case], *, is_risen: bool = False) -> Iterator[Estimate]:
+def _curve(label: str, series: str, cases: Sequence[Case], *, is_risen: bool = False) -> Iterator[dict[str, Value]]:
     """A curve from day 0 on; with `is_risen` the share of those that have ended."""
     games = len({case.game for case in cases})
-    yield Estimate(label, 0.0 if is_risen else 1.0, None, len(cases), games, series)
+    yield estimate(label, 0.0 if is_risen else 1.0, None, len(cases), games, series)
     for point in survival(cases):
         share, band = point.share, point.interval if games >= UNITS_MIN else None
         if is_risen:
             share, band = 1 - share, None if band is None else Interval(1 - band.hi, 1 - band.lo)
-        yield Estimate(label, share, band, point.at_risk, games, series, point.time)
+        yield estimate(label, share, band, point.at_risk, games, series, point.time)
