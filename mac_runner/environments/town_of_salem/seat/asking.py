@@ -15,7 +15,17 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from mac_runner.environments.reading import BLANK
-from mac_runner.environments.town_of_salem.rules.acts import ACTS, CHANNEL, SPEECH, TARGET, WORDS, ActSpec, Slot
+from mac_runner.environments.town_of_salem.rules.acts import (
+    ACTS,
+    CHANNEL,
+    FIRST,
+    SECOND,
+    SPEECH,
+    TARGET,
+    WORDS,
+    ActSpec,
+    Slot,
+)
 from mac_runner.environments.town_of_salem.seat.knowledge import Choice, SeatView
 from mac_runner.environments.town_of_salem.seat.tools import TOOLS
 from mac_runner.types import JsonObject, JsonValue, ReplyForm
@@ -119,7 +129,8 @@ def _takes(choice: Choice, slot: Slot, others: tuple[str, ...]) -> str:
         return f"heard in the {options[0]} chat"
     if slot is TARGET and options == others and len(others) > 1:
         return f"{slot.shown} is any other living player"
-    return f"{slot.shown} is " + (f"one of: {', '.join(options)}" if len(options) > 1 else options[0])
+    are_listed = len(options) > 1 or slot in (FIRST, SECOND)
+    return f"{slot.shown} is " + (f"one of: {', '.join(options)}" if are_listed else options[0])
 
 
 class ReplySchema(Mapping[str, JsonValue]):
