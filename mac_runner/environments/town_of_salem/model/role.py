@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from random import Random
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from mac_runner.environments.town_of_salem.model.events import (
     BLOCK_FAILED,
@@ -106,27 +106,63 @@ def _is_alive(state: GameState, player: Player) -> bool:
     return player.alive
 
 
-def _seats_in_reach(aims: Aims | None, state: GameState, player: Player) -> tuple[int, ...] | None:
-    """The seats an available ability may be aimed at: () without a target, None when no seat is in reach."""
-    return () if aims is None else aims(state, player) or None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NightAbility:
-    """Something a role may choose to do at night."""
+class Ability:
+    """Something a role may choose to do."""
+
+    phases: ClassVar[tuple[Phase, ...]]
 
     verb: str
     help: str
     """What it does, as the list of acts puts it."""
-    step: Step
-    effect: Callable[[NightState, NightAction], None]
-    """What happens at `step`."""
     aims: Aims | None = None
     """None: it has no target."""
     second_aims: Aims | None = None
     """Makes it an ability with two targets."""
     takes_text: bool = False
     uses: Uses = None
+    is_offered: Callable[[GameState, Player], bool] = _is_alive
+    """When it may be chosen; in any case it takes a player at large with uses left."""
+    tactic: str = "anybody"
+    """How scripted players use it: the name of a function of `bots/tactics.py`, or of one of your own."""
+
+    def is_ready(self, state: GameState, player: Player) -> bool:
+        """Whether a use is left."""
+        return player.uses.get(self.verb, 1) > 0
+
+    def offer(self, state: GameState, player: Player) -> tuple[int, ...] | None:
+        """The seats it may be aimed at now (() for an ability without a target); None when not available."""
+        is_available = (
+            state.phase in self.phases
+            and state.prisoner != player.seat
+            and self.is_ready(state, player)
+            and self.is_offered(state, player)
+            and (self.second_aims is None or self.second_aims(state, player))
+        )
+        if not is_available:
+            return None
+        return () if self.aims is None else self.aims(state, player) or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayAbility(Ability):
+    """Something a role may do in place of speaking, in the phases in which the town talks freely."""
+
+    phases: ClassVar = (Phase.GREETING, Phase.BIDDING, Phase.DISCUSSION, Phase.VOTING)
+
+    effect: Callable[[GameState, Player, tuple[int, ...]], Changed]
+    tactic: str = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NightAbility(Ability):
+    """Something a role may choose to do at night."""
+
+    phases: ClassVar = (Phase.NIGHT,)
+
+    step: Step
+    effect: Callable[[NightState, NightAction], None]
+    """What happens at `step`."""
     is_spent_by_use: bool = True
     """False: its effect counts the uses itself."""
     first_night: int = 1
@@ -141,12 +177,8 @@ class NightAbility:
     """The action of a controlled seat aimed at another; None: as the shape of the ability suggests."""
     is_forced_on_self: bool = True
     """False: whoever controls its player cannot have them use it on themselves."""
-    is_offered: Callable[[GameState, Player], bool] = _is_alive
-    """When it may be chosen; in any case it takes a player at large with uses left."""
     orders: Callable[[NightState], None] | None = None
     """Runs before visits are settled; may give a team's action to another member."""
-    tactic: str = "anybody"
-    """How scripted players use it: the name of a function of `bots/tactics.py`, or of one of your own."""
     protects: bool = False
     """Whether it keeps its target from harm."""
     examines: bool = False
@@ -158,17 +190,6 @@ class NightAbility:
     becomes: str = ""
     """Why its player changes roles by it, for the record."""
 
-    def offer(self, state: GameState, player: Player) -> tuple[int, ...] | None:
-        """The seats it may be aimed at now (() for an ability without a target); None when not available."""
-        is_available = (
-            state.phase is Phase.NIGHT
-            and state.prisoner != player.seat
-            and self.is_ready(state, player)
-            and self.is_offered(state, player)
-            and (self.second_aims is None or self.second_aims(state, player))
-        )
-        return _seats_in_reach(self.aims, state, player) if is_available else None
-
     @property
     def visits_one(self) -> bool:
         """Whether it can be turned on any one player: by whoever controls its player, or once more after death."""
@@ -176,7 +197,7 @@ class NightAbility:
 
     def is_ready(self, state: GameState, player: Player) -> bool:
         """Whether its first night has come and a use is left."""
-        return state.day >= self.first_night and player.uses.get(self.verb, 1) > 0
+        return state.day >= self.first_night and Ability.is_ready(self, state, player)
 
     def controlled(self, state: GameState, player: Player, victim: int) -> NightAction | None:
         """The action of a player who is made to aim it at `victim`; None when it cannot be aimed."""
@@ -187,33 +208,6 @@ class NightAbility:
         if not self.visits_one or (victim == player.seat and not self.is_forced_on_self):
             return None
         return NightAction(seat=player.seat, verb=self.verb, targets=(victim,))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DayAbility:
-    """Something a role may do by day in place of speaking."""
-
-    verb: str
-    help: str
-    effect: Callable[[GameState, Player, tuple[int, ...]], Changed]
-    aims: Aims | None = None
-    second_aims: None = None
-    takes_text: bool = False
-    is_offered: Callable[[GameState, Player], bool] = _is_alive
-    uses: Uses = None
-    tactic: str = "never"
-
-    def offer(self, state: GameState, player: Player) -> tuple[int, ...] | None:
-        """As `NightAbility.offer`, for the phases in which the town talks freely."""
-        is_available = (
-            state.phase in (Phase.GREETING, Phase.BIDDING, Phase.DISCUSSION, Phase.VOTING)
-            and player.uses.get(self.verb, 1) > 0
-            and self.is_offered(state, player)
-        )
-        return _seats_in_reach(self.aims, state, player) if is_available else None
-
-
-Ability: TypeAlias = NightAbility | DayAbility
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -534,17 +528,6 @@ class NightState:
         """Let the audience of an event know; a public event waits for dawn, after the deaths."""
         self.events.append(event)
 
-    def note(
-        self,
-        how: str,
-        *seats: int,
-        by: int | None = None,
-        was: NightAction | None = None,
-        now: NightAction | None = None,
-    ) -> None:
-        """Keep for the record what came between a choice and what happened."""
-        self.notes.append(Note(how, seats, by, was, now))
-
     def report(self, seat: int, kind: AnyKind, **data: JsonValue) -> None:
         """Let a player know what they found out, and also those who had them do it."""
         self.fulfilled.add(seat)
@@ -580,12 +563,12 @@ class NightState:
         """Role-block `target` (step 5); the immune learn of it, and so does their visitor."""
         role = self.role_of(target)
         if role.is_block_immune or not role.when_blocked(self, target, blocker):
-            self.note("block resisted", target, by=blocker)
+            self.notes.append(Note("block resisted", (target,), by=blocker))
             if role.is_block_immune:
                 self.notify(blocker, BLOCK_FAILED, target=self.chosen_for(blocker, target))
             self.notify(target, BLOCK_RESISTED)
             return
-        self.note("blocked", target, by=blocker, was=self.action_of(target))
+        self.notes.append(Note("blocked", (target,), by=blocker, was=self.action_of(target)))
         self.blocked.add(target)
         self.notify(target, BLOCKED)
 

@@ -22,6 +22,7 @@ from mac_runner.environments.town_of_salem.model.role import (
     Level,
     NightAbility,
     NightState,
+    Note,
     Role,
     Step,
     become,
@@ -176,7 +177,7 @@ def _haunt_by_lot(night: NightState, seat: int) -> None:
     if pool:
         chosen = night.chance("haunt", seat).choice(pool)
         drawn = NightAction(seat=seat, verb=HAUNT, targets=(chosen,))
-        night.note("drawn by lot", seat, now=drawn)
+        night.notes.append(Note("drawn by lot", (seat,), now=drawn))
         night.actions.append(drawn)
 
 
@@ -277,7 +278,7 @@ def _control(night: NightState, action: NightAction) -> None:
     puppet, victim = night.house(action), action.targets[1]
     name = night.name_of(action.targets[0])
     if night.role_of(puppet).is_control_immune:
-        night.note("control resisted", puppet, by=action.seat)
+        night.notes.append(Note("control resisted", (puppet,), by=action.seat))
         night.notify(action.seat, CONTROL_FAILED, target=name)
         night.notify(puppet, CONTROL_RESISTED)
         return
@@ -285,7 +286,7 @@ def _control(night: NightState, action: NightAction) -> None:
     night.notify(puppet, CONTROLLED)
     night.listen(action.seat, puppet)
     controlled = _controlled_action(night, puppet, victim)
-    night.note("controlled", puppet, by=action.seat, was=night.action_of(puppet), now=controlled)
+    night.notes.append(Note("controlled", (puppet,), by=action.seat, was=night.action_of(puppet), now=controlled))
     night.controlled.add(puppet)
     night.actions = [other for other in night.actions if other.seat != puppet]
     if controlled is not None:

@@ -22,6 +22,7 @@ from mac_runner.environments.town_of_salem.model.role import (
     DayAbility,
     NightAbility,
     NightState,
+    Note,
     Role,
     Step,
     everybody,
@@ -160,7 +161,7 @@ def _raise(night: NightState, action: NightAction) -> None:
         return
     night.listen(action.seat, corpse)
     raised = NightAction(seat=corpse, verb=ability.verb, targets=(target,))
-    night.note("raised", corpse, by=action.seat, now=raised)
+    night.notes.append(Note("raised", (corpse,), by=action.seat, now=raised))
     night.actions.append(raised)
 
 
@@ -250,10 +251,10 @@ def _swap(night: NightState, action: NightAction) -> None:
         night.visit(action.seat, target)
     one, other = action.targets
     if night.state.prisoner in action.targets:
-        night.note("target in jail", action.seat, was=action)
+        night.notes.append(Note("target in jail", (action.seat,), was=action))
         night.notify(action.seat, TARGET_JAILED, target=night.name_of(night.state.prisoner))
     elif one != other:
-        night.note("moved", one, other, by=action.seat)
+        night.notes.append(Note("moved", (one, other), by=action.seat))
         night.swap(one, other)
         for moved in action.targets:
             night.notify(moved, TRANSPORTED)

@@ -45,7 +45,10 @@ def open_round(state: GameState, phase: Phase, seats: Iterable[int], *, is_first
     """Ask `seats` in a new round; by day in the order of the mode, respecting `speak_after`."""
     order = list(seats)
     if phase in (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING):
-        if _is_drawn(state.options, phase):
+        # Only where it names seat order does the mode govern more than the discussion.
+        mode = state.options.discussion_mode
+        is_talk = phase is Phase.DISCUSSION
+        if mode == DiscussionMode.RANDOM or (mode != DiscussionMode.SEAT_ORDER and not is_talk):
             state.chance("order", state.round + 1).shuffle(order)
         order = gated(order, state.speak_after) if state.speak_after else order
     return replace(
@@ -57,16 +60,6 @@ def open_round(state: GameState, phase: Phase, seats: Iterable[int], *, is_first
         acted=frozenset(),
         is_silent=True,
     )
-
-
-def _is_drawn(options: Options, phase: Phase) -> bool:
-    match options.discussion_mode:
-        case DiscussionMode.RANDOM:
-            return True
-        case DiscussionMode.SEAT_ORDER:
-            return False
-        case _:
-            return phase is not Phase.DISCUSSION
 
 
 def open_discussion(state: GameState, seats: Iterable[int]) -> GameState:
@@ -87,7 +80,10 @@ def next_of_discussion(state: GameState) -> GameState | None:
     """The round that follows in a discussion; None: the talk is over."""
     match state.options.discussion_mode:
         case DiscussionMode.BIDDING:
-            return _give_floor(state) if state.phase is Phase.BIDDING else _ask_for_bids(state)
+            if state.phase is Phase.BIDDING:
+                return _give_floor(state)
+            is_over = not state.floors_left
+            return None if is_over else open_round(state, Phase.BIDDING, state.living_seats, is_first=False)
         case DiscussionMode.INFORMATION_LAG:
             spent = {seat: left - (seat in state.acted) for seat, left in state.turns_left.items()}
             left = {seat: turns for seat, turns in spent.items() if turns}
@@ -96,10 +92,6 @@ def next_of_discussion(state: GameState) -> GameState | None:
         case _:
             is_over = state.round_in_phase >= state.options.discussion_rounds
             return None if is_over else open_round(state, Phase.DISCUSSION, state.living_seats, is_first=False)
-
-
-def _ask_for_bids(state: GameState) -> GameState | None:
-    return open_round(state, Phase.BIDDING, state.living_seats, is_first=False) if state.floors_left else None
 
 
 def _give_floor(state: GameState) -> GameState | None:
@@ -392,7 +384,7 @@ def dusk(state: GameState) -> Changed:
     state = replace(
         state,
         phase=Phase.NIGHT_CHAT,
-        players=tuple(_unmuted(player) for player in state.players),
+        players=tuple(replace(one, is_blackmailed=False) if one.is_blackmailed else one for one in state.players),
         votes={},
         accused=None,
         keeper=keeper,
@@ -410,10 +402,6 @@ def dusk(state: GameState) -> Changed:
     if speakers and state.options.night_chat_rounds > 0:
         return Changed(open_round(state, Phase.NIGHT_CHAT, speakers, is_first=True), tuple(events))
     return Changed(open_night(state), tuple(events))
-
-
-def _unmuted(player: Player) -> Player:
-    return replace(player, is_blackmailed=False) if player.is_blackmailed else player
 
 
 def _jailing(state: GameState) -> Events:

@@ -52,24 +52,19 @@ NAMES = (
 @cache
 def random_slots() -> Mapping[str, tuple[str, ...]]:
     """Slots that are filled by lot, and the role ids each may become."""
-    slots = {
-        "any": tuple(ROLES),
-        **{
-            f"random {faction}": tuple(role.id for role in ROLES.values() if role.faction is faction)
-            for faction in Faction
-        },
-    }
-    for role in ROLES.values():
-        slots[role.alignment.value] = (*slots.get(role.alignment.value, ()), role.id)
-    # Vampires are neutrals too.
-    slots["random neutral"] = tuple(role.id for role in ROLES.values() if role.alignment.value.startswith("neutral"))
-    del slots["random vampire"]
+    sides = ("town", "mafia", "neutral")  # Vampires are neutrals too.
+    slots = {"any": tuple(ROLES), **{f"random {side}": _aligned(side) for side in sides}}
+    slots |= {role.alignment.value: _aligned(role.alignment.value) for role in ROLES.values()}
     classic = [role for role in ROLES.values() if role.is_classic and role.faction is Faction.TOWN]
     slots["classic town killing"] = tuple(
         role.id for role in classic if role.alignment is Alignment.TOWN_KILLING and role.id not in _CLASSIC
     )
     slots["classic random town"] = tuple(role.id for role in classic)
     return slots
+
+
+def _aligned(beginning: str) -> tuple[str, ...]:
+    return tuple(role.id for role in ROLES.values() if role.alignment.value.startswith(beginning))
 
 
 def roles_of(slot: str) -> tuple[str, ...]:

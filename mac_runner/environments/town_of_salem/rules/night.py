@@ -25,6 +25,7 @@ from mac_runner.environments.town_of_salem.model.role import (
     Level,
     NightAbility,
     NightState,
+    Note,
     Step,
 )
 from mac_runner.environments.town_of_salem.model.state import Death, GameState, NightAction
@@ -51,7 +52,7 @@ def play_out(state: GameState) -> NightState:
     """The night as it is at dawn."""
     night = NightState(state, ROLES)
     if state.prisoner is not None:
-        night.note("jailed", state.prisoner, by=state.keeper, was=night.action_of(state.prisoner))
+        night.notes.append(Note("jailed", (state.prisoner,), by=state.keeper, was=night.action_of(state.prisoner)))
     night.actions = [action for action in night.actions if action.seat != state.prisoner]
     for player in state.players:
         night.role_of(player.seat).by_night(night, player.seat)
@@ -90,7 +91,7 @@ def _reaches(night: NightState, action: NightAction, ability: NightAbility) -> b
         or night.house(action) != night.state.prisoner
     ):
         return True
-    night.note("target in jail", action.seat, was=action)
+    night.notes.append(Note("target in jail", (action.seat,), was=action))
     night.notify(action.seat, TARGET_JAILED, target=night.name_of(action.targets[ability.visited]))
     if ability.step is Step.BLOCK:
         night.notify(night.house(action), BLOCK_RESISTED)
@@ -99,22 +100,17 @@ def _reaches(night: NightState, action: NightAction, ability: NightAbility) -> b
 
 def _settle_orders(night: NightState) -> None:
     """Let teams agree on their actions. Each kind of order is settled once."""
-    abilities = {
-        ability.verb: ability
-        for action in night.actions
-        for ability in night.role_of(action.seat).abilities
-        if isinstance(ability, NightAbility) and ability.orders is not None
-    }
     wanted = {action.seat: action for action in night.actions}
-    for verb in sorted(abilities):
-        orders = abilities[verb].orders
-        if orders is not None:
-            orders(night)
+    settling = {action.verb: night.ability(action).orders for action in night.actions}
+    for _, settle in sorted(settling.items()):
+        if settle is not None:
+            settle(night)
     agreed = {action.seat: action for action in night.actions}
     for seat in sorted(wanted.keys() | agreed.keys()):
         was, now = wanted.get(seat), agreed.get(seat)
         if was != now:
-            night.note("left to another" if now is None else "sent by the team", seat, was=was, now=now)
+            how = "left to another" if now is None else "sent by the team"
+            night.notes.append(Note(how, (seat,), was=was, now=now))
 
 
 def _settle_visits(night: NightState) -> None:
