@@ -638,6 +638,16 @@ def others(state: GameState, player: Player) -> tuple[int, ...]:
     return tuple(seat for seat in state.living_seats if seat != player.seat)
 
 
+def fellows(state: GameState, player: Player) -> tuple[int, ...]:
+    """Every living member of one's own faction, oneself included."""
+    return tuple(other.seat for other in state.living if other.faction is player.faction)
+
+
+def outsiders(state: GameState, player: Player) -> tuple[int, ...]:
+    """Every living player of another faction."""
+    return tuple(other.seat for other in state.living if other.faction is not player.faction)
+
+
 def become(state: GameState, player: Player, role: Role) -> Player:
     """The same player in another role, with its full charges; only marks of others stay."""
     return replace(
@@ -659,11 +669,9 @@ def converted(state: GameState, player: Player, role: Role) -> Changed:
 
 def join_team(night: NightState, player: Player) -> None:
     """Make a new member of a team and its other members known to each other."""
-    if player.faction not in TEAMS:
-        return
-    team = [other for other in night.state.players if other.faction is player.faction and other.alive]
-    members = [other.seat for other in team if other.seat != player.seat]
-    if members:
+    team = [night.player(seat) for seat in fellows(night.state, player)]
+    if player.faction in TEAMS and len(team) > 1:
+        members = [other.seat for other in team if other.seat != player.seat]
         role = night.role_of(player.seat).name
         night.announce(private(night.state, EventKind.TEAM_JOINED, members, player=player.name, role=role))
         night.announce(team_event(night.state, team, (player.seat,)))

@@ -23,6 +23,8 @@ from mac_runner.environments.town_of_salem.model.role import (
     Role,
     Step,
     converted,
+    fellows,
+    outsiders,
     strike,
 )
 from mac_runner.environments.town_of_salem.model.state import (
@@ -61,16 +63,6 @@ _deception = partial(_role, alignment=Alignment.MAFIA_DECEPTION, may_become=RANK
 _support = partial(_role, alignment=Alignment.MAFIA_SUPPORT, may_become=RANKS)
 
 
-def members(state: GameState) -> tuple[Player, ...]:
-    """Every member of the Mafia, dead or alive, in seat order."""
-    return tuple(player for player in state.players if player.faction is Faction.MAFIA)
-
-
-def outsiders(state: GameState, player: Player) -> tuple[int, ...]:
-    """Every living player who is not of the Mafia."""
-    return tuple(other.seat for other in state.living if other.faction is not Faction.MAFIA)
-
-
 def _settle_who_kills(night: NightState) -> None:
     """Give the night's one kill to the hand that does it: the Mafioso if he is able, else the Godfather."""
     orders = {action.seat: action for action in night.actions if action.verb == KILL}
@@ -103,7 +95,7 @@ def promote(state: GameState, fallen: Sequence[Player]) -> Changed:
     """Close the ranks after `fallen` died: a Mafioso follows a Godfather; with neither left, one other member, drawn by
     lot, becomes Mafioso.
     """
-    living = [player for player in members(state) if player.alive]
+    living = [player for player in state.living if player.faction is Faction.MAFIA]
     if not living or any(player.role == GODFATHER.id for player in living):
         return Changed(state)
     heir = next((player for player in living if player.role == MAFIOSO.id), None)
@@ -174,7 +166,7 @@ DISGUISER = _deception(
             help="have the first player, a member of the Mafia, pass for the second player tonight",
             step=Step.PROTECT,
             effect=_disguise,
-            aims=lambda state, player: tuple(other.seat for other in state.living if other.faction is Faction.MAFIA),
+            aims=fellows,
             second_aims=outsiders,
             visited=1,
             under_control=lambda seat, victim: NightAction(seat=seat, verb=DISGUISE, targets=(seat, victim)),

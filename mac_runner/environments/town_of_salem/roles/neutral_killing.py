@@ -18,8 +18,10 @@ from mac_runner.environments.town_of_salem.model.role import (
     Role,
     Step,
     become,
+    fellows,
     join_team,
     others,
+    outsiders,
     strike,
 )
 from mac_runner.environments.town_of_salem.model.state import DeathCause, Faction, GameState, NightAction, Player
@@ -254,18 +256,10 @@ BITTEN = "bitten"
 VAMPIRES_MAX = 4
 
 
-def _clan(state: GameState) -> list[Player]:
-    return [player for player in state.living if player.faction is Faction.VAMPIRE]
-
-
-def _mortals(state: GameState, player: Player) -> tuple[int, ...]:
-    return tuple(other.seat for other in state.living if other.faction is not Faction.VAMPIRE)
-
-
 def _is_hungry(state: GameState, player: Player) -> bool:
     """Vampires do not bite in the night after one was turned."""
-    is_resting = any(other.became_on == state.day - 1 and other.became_on > 0 for other in _clan(state))
-    return player.alive and not is_resting
+    turned = {state.players[seat].became_on for seat in fellows(state, player)} - {0}
+    return player.alive and state.day - 1 not in turned
 
 
 def _settle_who_bites(night: NightState) -> None:
@@ -275,10 +269,10 @@ def _settle_who_bites(night: NightState) -> None:
     most = max(counted.values())
     wanted = sorted(targets for targets, count in counted.items() if count == most)
     targets = night.chance(BITE).choice(wanted)
-    able = [player for player in _clan(night.state) if night.is_able(player.seat)]
-    biter = max(able, key=lambda player: (player.became_on, player.seat))
+    able = filter(night.is_able, fellows(night.state, night.player(wishes[0].seat)))
+    biter = max(able, key=lambda seat: (night.player(seat).became_on, seat))
     night.actions = [action for action in night.actions if action.verb != BITE]
-    night.actions.append(NightAction(seat=biter.seat, verb=BITE, targets=targets))
+    night.actions.append(NightAction(seat=biter, verb=BITE, targets=targets))
 
 
 def _bite(night: NightState, action: NightAction) -> None:
@@ -288,7 +282,9 @@ def _bite(night: NightState, action: NightAction) -> None:
         night.attack(victim, action.seat, is_direct=False)
         return
     is_mortal = role.faction is Faction.TOWN or role.is_convertible
-    turns = is_mortal and role.defence is Level.NONE and len(_clan(night.state)) < VAMPIRES_MAX
+    turns = (
+        is_mortal and role.defence is Level.NONE and len(fellows(night.state, night.player(action.seat))) < VAMPIRES_MAX
+    )
     instead = (lambda: _infect(night, victim)) if turns else None
     night.attack(action.seat, victim, instead=instead)
 
@@ -331,7 +327,7 @@ VAMPIRE = Role(
             help="name the player to bite; there is one bite a night, on the player whom most Vampires name",
             step=Step.ATTACK,
             effect=_bite,
-            aims=_mortals,
+            aims=outsiders,
             is_offered=_is_hungry,
             orders=_settle_who_bites,
         ),

@@ -30,7 +30,14 @@ from mac_runner.environments.town_of_salem.roles.catalogue import ROLES, follows
 from mac_runner.environments.town_of_salem.roles.mafia import FRAMED, FRAMER
 from mac_runner.environments.town_of_salem.roles.neutral_killing import ARSONIST
 
-_role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_INVESTIGATIVE, goal=TOWN_GOAL, group="town")
+_role = partial(
+    Role,
+    faction=Faction.TOWN,
+    alignment=Alignment.TOWN_INVESTIGATIVE,
+    goal=TOWN_GOAL,
+    group="town",
+    is_informed=True,
+)
 
 
 # The Investigator learns a short list of roles, one of which the target holds (rules, section 7.6).
@@ -82,7 +89,6 @@ INVESTIGATOR = _role(
     investigator_group=10,
     investigator_place=1,
     worth=4.0,
-    is_informed=True,
     abilities=(
         NightAbility(
             verb="investigate",
@@ -117,7 +123,6 @@ LOOKOUT = _role(
     investigator_group=7,
     investigator_place=1,
     worth=3.0,
-    is_informed=True,
     abilities=(
         NightAbility(
             verb="watch",
@@ -186,7 +191,6 @@ SHERIFF = _role(
     investigator_group=5,
     investigator_place=1,
     worth=4.0,
-    is_informed=True,
     abilities=(
         NightAbility(
             verb="interrogate",
@@ -263,7 +267,6 @@ SPY = _role(
     investigator_group=4,
     investigator_place=1,
     worth=3.0,
-    is_informed=True,
     reads_whispers=lambda options: options.spy == "ears",
     overhears=lambda options: Faction.MAFIA if options.spy == "ears" else None,
     by_night=_follow_the_mafia,

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from mac_runner.environments.base import gated
 from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind, Events, private, public
-from mac_runner.environments.town_of_salem.model.role import Ability, Changed, joined
+from mac_runner.environments.town_of_salem.model.role import Ability, Changed, fellows, joined
 from mac_runner.environments.town_of_salem.model.state import (
     LYNCH,
     TEAMS,
@@ -412,7 +412,7 @@ def _jailing(state: GameState) -> Events:
         private(state, JAILING, (state.keeper,), prisoner=prisoner.name),
         private(state, JAILED, (prisoner.seat,)),
     )
-    team = [player.seat for player in state.living if player.faction is prisoner.faction and player != prisoner]
+    team = {*fellows(state, prisoner)} - {prisoner.seat}
     if prisoner.faction in TEAMS and team:
         events += (private(state, EventKind.TEAMMATE_JAILED, team, player=prisoner.name),)
     return events
