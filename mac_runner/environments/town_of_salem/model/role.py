@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from functools import partial
 from random import Random
 from typing import ClassVar, NamedTuple, TypeAlias
 
@@ -73,6 +74,7 @@ class Level(IntEnum):
 class Step(IntEnum):
     """When in a night an ability takes effect (rules, section 6)."""
 
+    DUSK = 0
     TRANSPORT = 1
     PREPARE = 2
     CONTROL = 3
@@ -314,8 +316,8 @@ class Role:
     after_deaths: Callable[[GameState, Player], Changed] = lambda state, player: Changed(state)
     """When deaths were announced."""
     when_lynched: Callable[[GameState, Player], Changed] = lambda state, player: Changed(state)
-    by_night: Callable[[NightState, int], None] = lambda night, seat: None
-    """At the start of every night, for the dead too."""
+    by_night: Mapping[Step, Callable[[NightState, int], None]] = field(default_factory=dict)
+    """What its player does every night without choosing it, the dead too: by the step after whose acts it comes."""
     when_blocked: Callable[[NightState, int, int], bool] = lambda night, seat, blocker: True
     """When `blocker` blocks `seat`; False: the block does not hold."""
     when_attacked: Callable[[NightState, int], None] = lambda night, seat: None
@@ -452,6 +454,9 @@ class NightState:
         self._places: dict[int, int] = {}
         self._listeners: dict[int, list[int]] = defaultdict(list)
         self._plans: dict[Step, list[Callable[[], None]]] = defaultdict(list)
+        for player in state.players:
+            for step, act in roles[player.role].by_night.items():
+                self.later(step, partial(act, self, player.seat))
 
     # Questions.
 

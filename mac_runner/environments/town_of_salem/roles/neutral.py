@@ -213,7 +213,7 @@ JESTER = _evil(
         ),
     ),
     when_lynched=_earn_haunting,
-    by_night=_haunt_by_lot,
+    by_night={Step.DUSK: _haunt_by_lot},
 )
 
 

@@ -52,13 +52,8 @@ def _pour_over(night: NightState, seat: int) -> None:
         night.unnoticed.append((seat, POURED_OVER))
 
 
-def _keep_house(night: NightState, seat: int) -> None:
-    if night.player(seat).alive:
-        night.later(Step.PROTECT, lambda: _pour_over_visitors(night, seat))
-
-
 def _pour_over_visitors(night: NightState, seat: int) -> None:
-    visitors = night.visitors(seat)
+    visitors = night.visitors(seat) if night.player(seat).alive else ()
     for visitor in visitors:
         _pour_over(night, visitor)
     if visitors:
@@ -87,7 +82,7 @@ ARSONIST = _role(
     investigator_group=11,
     attack=Level.UNSTOPPABLE,
     is_detection_immune=True,
-    by_night=_keep_house,
+    by_night={Step.PROTECT: _pour_over_visitors},
     outlasts=lambda other: (
         other.faction is Faction.MAFIA or other.id in ("serial killer", "vampire", "escort", "transporter")
     ),
@@ -157,8 +152,8 @@ def _meet_blocker(night: NightState, seat: int, blocker: int) -> bool:
 def _meet_jailor(night: NightState, seat: int) -> None:
     keeper = night.state.keeper
     is_waiting = seat == night.state.prisoner and CAUTIOUS not in night.player(seat).marks
-    if keeper is not None and is_waiting:
-        night.later(Step.ATTACK, lambda: None if night.is_executed(seat) else _turn_on(night, seat, keeper))
+    if keeper is not None and is_waiting and not night.is_executed(seat):
+        _turn_on(night, seat, keeper)
 
 
 SERIAL_KILLER = _role(
@@ -173,7 +168,7 @@ SERIAL_KILLER = _role(
     attack=Level.BASIC,
     suspicious_when=lambda state: True,
     when_blocked=_meet_blocker,
-    by_night=_meet_jailor,
+    by_night={Step.ATTACK: _meet_jailor},
     outlasts=lambda other: other.id in ("godfather", "mafioso", "vampire", "transporter"),
     kills_blockers=True,
     causes=(DeathCause("serial killer", "stabbed by a Serial Killer", guard_order=1, is_visible=True),),
@@ -197,13 +192,10 @@ SERIAL_KILLER = _role(
 
 
 # The Werewolf rages through a house on every full moon (rules, section 9.3).
-def _wait_for_the_moon(night: NightState, seat: int) -> None:
-    if night.player(seat).alive and night.state.is_full_moon:
-        night.later(Step.ATTACK, lambda: _rage(night, seat))
-
-
 def _rage(night: NightState, seat: int) -> None:
     """Rage at the house chosen, or at home: there after a block too, or with the Jailor when jailed."""
+    if not (night.player(seat).alive and night.state.is_full_moon):
+        return
     if seat == night.state.prisoner:
         keeper = night.state.keeper
         if keeper is not None and not night.is_executed(seat):
@@ -231,7 +223,7 @@ WEREWOLF = _role(
     is_unique=True,
     minds_the_moon=True,
     suspicious_when=lambda state: state.is_full_moon,
-    by_night=_wait_for_the_moon,
+    by_night={Step.ATTACK: _rage},
     outlasts=lambda other: other.id in ("godfather", "mafioso", "vampire", "serial killer"),
     causes=(DeathCause("werewolf", "mauled by a Werewolf", guard_order=3, is_visible=True),),
     abilities=(
@@ -281,10 +273,9 @@ def _bite(night: NightState, action: NightAction) -> None:
     if role.hunts_vampires:
         night.attack(victim, action.seat, is_direct=False)
         return
+    clan = fellows(night.state, night.player(action.seat))
     is_mortal = role.faction is Faction.TOWN or role.is_convertible
-    turns = (
-        is_mortal and role.defence is Level.NONE and len(fellows(night.state, night.player(action.seat))) < VAMPIRES_MAX
-    )
+    turns = is_mortal and role.defence is Level.NONE and len(clan) < VAMPIRES_MAX
     instead = (lambda: _infect(night, victim)) if turns else None
     night.attack(action.seat, victim, instead=instead)
 

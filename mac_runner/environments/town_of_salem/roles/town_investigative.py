@@ -145,7 +145,10 @@ def _interrogate(night: NightState, action: NightAction) -> None:
     house = night.house(action)
     role = night.role_of(house)
     is_framed = FRAMED in night.tonight[house]
-    if not _is_suspicious(night, role) and not is_framed:
+    is_suspicious = role.faction is Faction.MAFIA and not role.is_detection_immune
+    if role.suspicious_when is not None:
+        is_suspicious = role.suspicious_when(night.state)
+    if not is_suspicious and not is_framed:
         finding = NOT_SUSPICIOUS
     elif night.state.options.sheriff == "binary":
         finding = SUSPICIOUS
@@ -155,17 +158,14 @@ def _interrogate(night: NightState, action: NightAction) -> None:
     night.find(action, finding)
 
 
-def _is_suspicious(night: NightState, role: Role) -> bool:
-    if role.suspicious_when is not None:
-        return role.suspicious_when(night.state)
-    return role.faction is Faction.MAFIA and not role.is_detection_immune
-
-
 def _sheriffs_card(roles: Collection[Role], options: Options) -> str:
     kind = "" if options.sheriff == "binary" else ", and of which kind"
-    looks_innocent = next((f", except the {role.name}" for role in roles if _leads_unseen(role)), "")
+    unseen = (role.name for role in roles if role.faction is Faction.MAFIA and role.is_detection_immune)
+    looks_innocent = next((f", except the {name}" for name in unseen), "")
     exceptions = ["A framed player is suspicious too."] if FRAMER in roles else []
-    exceptions += [f"A {role.name} is suspicious{_when(role)}." for role in roles if role.suspicious_when is not None]
+    for role in roles:
+        if role.suspicious_when is not None:
+            exceptions.append(f"A {role.name} is suspicious {'on a full moon' if role.minds_the_moon else 'too'}.")
     return " ".join(
         (
             f"Each night interrogate one player and learn whether they are suspicious{kind}.",
@@ -173,14 +173,6 @@ def _sheriffs_card(roles: Collection[Role], options: Options) -> str:
             *exceptions,
         )
     )
-
-
-def _leads_unseen(role: Role) -> bool:
-    return role.faction is Faction.MAFIA and role.is_detection_immune
-
-
-def _when(role: Role) -> str:
-    return " on a full moon" if role.minds_the_moon else " too"
 
 
 SHERIFF = _role(
@@ -233,13 +225,9 @@ def _listen_in(night: NightState, action: NightAction) -> None:
         night.report(action.seat, bugged(notice), target=night.name_of(target), happened=notice.name)
 
 
-def _follow_the_mafia(night: NightState, seat: int) -> None:
-    if night.player(seat).alive:
-        night.later(Step.REPORT, lambda: _report_visits(night, seat))
-
-
 def _report_visits(night: NightState, seat: int) -> None:
-    if not night.player(seat).alive or not night.is_able(seat):
+    # A Spy who was brought back tonight has not followed anybody.
+    if seat not in night.living or not night.player(seat).alive or not night.is_able(seat):
         return
     visited = [
         night.name_of(visit.house)
@@ -269,7 +257,7 @@ SPY = _role(
     worth=3.0,
     reads_whispers=lambda options: options.spy == "ears",
     overhears=lambda options: Faction.MAFIA if options.spy == "ears" else None,
-    by_night=_follow_the_mafia,
+    by_night={Step.REPORT: _report_visits},
     abilities=(
         NightAbility(
             verb="bug",

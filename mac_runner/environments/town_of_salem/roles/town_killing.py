@@ -53,10 +53,6 @@ def _jail(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed
     return Changed(replace(state, jail_choice=target, keeper=player.seat), (chosen,))
 
 
-def _has_prisoner(state: GameState, player: Player) -> bool:
-    return player.alive and state.prisoner is not None and state.keeper == player.seat
-
-
 def _execute(night: NightState, action: NightAction) -> None:
     prisoner = night.state.prisoner
     if prisoner is None:
@@ -103,7 +99,7 @@ JAILOR = _role(
             first_night=2,
             is_visit=False,
             reaches_jail=True,
-            is_offered=_has_prisoner,
+            is_offered=lambda state, player: player.alive and state.keeper == player.seat,
         ),
     ),
 )
@@ -192,7 +188,7 @@ VIGILANTE = _role(
     attack=Level.BASIC,
     leaves_notes=True,
     holds_out=lambda player: player.uses[SHOOT] > 0,
-    by_night=_regret,
+    by_night={Step.DUSK: _regret},
     causes=(DeathCause("vigilante", "shot by a Vigilante", guard_order=2), GUILT),
     abilities=(
         NightAbility(

@@ -145,7 +145,8 @@ def _check(slots: tuple[str, ...]) -> None:
             f"unknown roles: {', '.join(unknown)}; the roles are: {', '.join(ROLES)}; "
             f"slots filled by lot: {', '.join(random_slots())}"
         )
-    twice = sorted(role for role, count in Counter(slots).items() if count > 1 and _is_unique(role))
+    unique = {role.id for role in ROLES.values() if role.is_unique}
+    twice = sorted(slot for slot, count in Counter(slots).items() if count > 1 and slot in unique)
     if twice:
         raise _refusal(f"a game has one at most of: {', '.join(twice)}")
     if not 3 <= len(slots) <= len(NAMES):
@@ -154,10 +155,6 @@ def _check(slots: tuple[str, ...]) -> None:
         raise _refusal("its random slots need more unique roles than there are")
     if not _can_be_opposed(slots):
         raise _refusal("nobody opposes anybody; a game needs two sides, such as the Town and the Mafia")
-
-
-def _is_unique(slot: str) -> bool:
-    return slot in ROLES and ROLES[slot].is_unique
 
 
 def _can_be_opposed(slots: tuple[str, ...]) -> bool:

@@ -54,9 +54,7 @@ def play_out(state: GameState) -> NightState:
     if state.prisoner is not None:
         night.notes.append(Note("jailed", (state.prisoner,), by=state.keeper, was=night.action_of(state.prisoner)))
     night.actions = [action for action in night.actions if action.seat != state.prisoner]
-    for player in state.players:
-        night.role_of(player.seat).by_night(night, player.seat)
-    for step in (Step.TRANSPORT, Step.PREPARE, Step.CONTROL, Step.BLOCK):
+    for step in (Step.DUSK, Step.TRANSPORT, Step.PREPARE, Step.CONTROL, Step.BLOCK):
         _play(night, step)
     night.actions = [action for action in night.actions if action.seat not in night.blocked]
     _settle_orders(night)
