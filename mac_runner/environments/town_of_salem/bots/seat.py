@@ -23,7 +23,7 @@ from mac_runner.environments.town_of_salem.model.events import DEFENCE_TOO_STRON
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
-from mac_runner.environments.town_of_salem.roles.town_killing import JAILED
+from mac_runner.environments.town_of_salem.roles.town import JAILED
 from mac_runner.environments.town_of_salem.rules.acts import WILL_CHARS_MAX
 from mac_runner.environments.town_of_salem.rules.lobbies import roles_in_play
 from mac_runner.environments.town_of_salem.seat.knowledge import Choice, SeatView

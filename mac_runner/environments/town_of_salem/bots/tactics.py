@@ -15,8 +15,8 @@ from mac_runner.environments.town_of_salem.bots.seat import Seat
 from mac_runner.environments.town_of_salem.model.events import RESULT, EventKind
 from mac_runner.environments.town_of_salem.model.role import Ability, NightAbility
 from mac_runner.environments.town_of_salem.model.state import LYNCH, Faction
-from mac_runner.environments.town_of_salem.roles.neutral_killing import VISITED
-from mac_runner.environments.town_of_salem.roles.town_killing import JAILING
+from mac_runner.environments.town_of_salem.roles.neutral import VISITED
+from mac_runner.environments.town_of_salem.roles.town import JAILING
 from mac_runner.environments.town_of_salem.seat.knowledge import Choice
 
 # A bullet cannot be taken back: it takes more than a vote does.

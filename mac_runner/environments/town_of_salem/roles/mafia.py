@@ -35,7 +35,7 @@ from mac_runner.environments.town_of_salem.model.state import (
     Player,
     holder,
 )
-from mac_runner.environments.town_of_salem.roles.town_support import BLOCK_ABILITY
+from mac_runner.environments.town_of_salem.roles.town import BLOCK_ABILITY
 
 KILL = "kill"
 _PROMOTED = "promoted by the Mafia"

@@ -28,7 +28,7 @@ from mac_runner.environments.town_of_salem.model.role import (
 from mac_runner.environments.town_of_salem.model.state import Faction, NightAction, Options
 from mac_runner.environments.town_of_salem.roles.catalogue import ROLES, follows_roles
 from mac_runner.environments.town_of_salem.roles.mafia import FRAMED, FRAMER
-from mac_runner.environments.town_of_salem.roles.neutral_killing import ARSONIST
+from mac_runner.environments.town_of_salem.roles.neutral import ARSONIST
 
 _role = partial(
     Role,

@@ -32,7 +32,7 @@ from mac_runner.environments.town_of_salem.model.state import (
 )
 from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility, NightAbility
 from mac_runner.environments.town_of_salem.roles.mafia import promote
-from mac_runner.environments.town_of_salem.roles.town_killing import JAILED, JAILING
+from mac_runner.environments.town_of_salem.roles.town import JAILED, JAILING
 from mac_runner.environments.town_of_salem.rules.channels import answering, channels, first_speakers
 from mac_runner.environments.town_of_salem.rules.lobbies import roles_in_play
 from mac_runner.environments.town_of_salem.rules.night import resolve
