@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from mac_runner.environments.discussion.questions import Question, parse_question
+from mac_runner.environments.discussion.outcome import BiasItem, DiscussionResult
+from mac_runner.environments.discussion.questions import Question
+from mac_runner.environments.discussion.record import Record, Spoken, question_of
 from mac_runner.environments.discussion.targets import bias_item
-from mac_runner.errors import RunDirectoryError
 from mac_runner.flat import Cell
-from mac_runner.results import AgentColumns, Export, ExportColumn, parsed
+from mac_runner.results import Export, ExportColumn, parsed
 from mac_runner.types import JsonObject, JsonValue
 
 ANSWER_COLUMNS: Final[Mapping[str, ExportColumn]] = {
@@ -68,37 +69,6 @@ class _Task(msgspec.Struct, frozen=True):
     index: int
     seed: int
     agents: list[_Agent]
-    material: dict[str, object]
-
-
-class _Participant(msgspec.Struct, frozen=True):
-    agent: str
-    role: str
-    identity: str = ""
-    shown: str = ""
-
-
-class _Said(msgspec.Struct, frozen=True):
-    answer: str | None = None
-    how: str = ""
-
-
-class _Data(msgspec.Struct, frozen=True):
-    """The data of an event; only those of statements have `role`."""
-
-    round: int = 0
-    agent: str = ""
-    role: str | None = None
-    said: _Said | None = None
-
-
-class _Event(msgspec.Struct, frozen=True):
-    data: _Data
-
-
-class _Record(msgspec.Struct, frozen=True):
-    participants: list[_Participant] = []
-    events: list[_Event] = []
 
 
 class _Tokens(msgspec.Struct, frozen=True):
@@ -121,29 +91,12 @@ class _Turn(msgspec.Struct, frozen=True):
     receipt: _Receipt | None = None
 
 
-class _Item(msgspec.Struct, frozen=True):
-    biased: str | None = None
-    counter: str | None = None
-    unknown: str | None = None
-
-
-class _Shown(msgspec.Struct, frozen=True):
-    """From which round on, from 1, the identity of an agent was shown."""
-
-    shown_from: int = 1
-
-
-class _Outcome(msgspec.Struct, frozen=True):
-    bias: _Item | None = None
-    agents: dict[str, _Shown] = {}
-
-
 class _Transcript(msgspec.Struct, frozen=True):
     task: _Task
     status: str
-    record: _Record
+    record: Record
     turns: list[_Turn]
-    outcome: _Outcome | None = None
+    outcome: DiscussionResult | None = None
 
 
 class _Definition(msgspec.Struct, frozen=True):
@@ -189,32 +142,28 @@ class _Discussion:
 
     transcript: _Transcript
     question: Question
-    item: _Item | None
     definitions: Mapping[str, _Definition]
     shown_from: int
-    asked: dict[tuple[int, str], _Asked] = field(default_factory=dict)
 
     def rows(self) -> Iterator[Mapping[str, Cell]]:
+        found: dict[tuple[int, str], _Asked] = {}
         for turn in self.transcript.turns:
-            self.asked.setdefault((turn.round, turn.agent), _Asked()).add(turn)
+            found.setdefault((turn.round, turn.agent), _Asked()).add(turn)
         common = self._common()
-        people = {agent: self._person(agent) for agent in {agent for _, agent in self.asked}}
-        said = {(data.round, data.agent): data for data in self._statements()}
-        for (number, agent), asked in self.asked.items():
-            data = said.get((number, agent))
+        people = {agent: self._person(agent) for agent in {agent for _, agent in found}}
+        events = (event.data for event in self.transcript.record.events)
+        said = {(data.round, data.agent): data for data in events if data.role is not None}
+        for (number, agent), asked in found.items():
             yield {
                 **common,
                 "round": number + 1,
                 **people[agent],
                 **({} if number + 1 >= self._shown_from(agent) else {"shown_identity": ""}),
-                **self._answer(str(people[agent]["role"]), data, asked),
+                **self._answer(str(people[agent]["role"]), said.get((number, agent)), asked),
                 "attempts": asked.attempts,
                 "prompt_tokens": asked.prompt,
                 "completion_tokens": asked.completion,
             }
-
-    def _statements(self) -> Iterator[_Data]:
-        return (event.data for event in self.transcript.record.events if event.data.role is not None)
 
     def _common(self) -> dict[str, Cell]:
         task, metadata = self.transcript.task, self.question.source_metadata or {}
@@ -252,7 +201,7 @@ class _Discussion:
         agents = {} if self.transcript.outcome is None else self.transcript.outcome.agents
         return agents[agent_id].shown_from if agent_id in agents else self.shown_from
 
-    def _answer(self, role: str, data: _Data | None, asked: _Asked) -> dict[str, Cell]:
+    def _answer(self, role: str, data: Spoken | None, asked: _Asked) -> dict[str, Cell]:
         if data is None:
             return {"kind": "unanswered", "cause": asked.cause}
         correct = self.question.correct_answer_id
@@ -264,7 +213,7 @@ class _Discussion:
         is_judged = role in ("participant", "judge") and correct is not None and answer is not None
         return {
             "answer": answer,
-            "answer_text": self._text(answer),
+            "answer_text": next((choice.text for choice in self.question.choices if choice.id == answer), answer),
             "kind": self._kind(role, answer),
             "right": answer == correct if is_judged else None,
             "how": data.said.how or None,
@@ -275,15 +224,13 @@ class _Discussion:
             return "open" if role == "participant" else "statement"
         if not self.question.choices:
             return "open"
-        item = self.item or _Item()
+        outcome = self.transcript.outcome
+        item = (bias_item(self.question) if outcome is None else outcome.bias) or BiasItem("", "ambig")
         named = {item.unknown: "unknown", item.counter: "counter", item.biased: "biased"}
         if answer in named:
             return named[answer]
         # A question of BBQ has one beside the two.
         return "other" if item.biased is None else "unknown"
-
-    def _text(self, answer: str | None) -> str | None:
-        return next((choice.text for choice in self.question.choices if choice.id == answer), answer)
 
 
 def _word(metadata: Mapping[str, JsonValue], *keys: str) -> str | None:
@@ -301,21 +248,12 @@ def _demographics(definition: _Definition) -> str | None:
 
 def answer_rows(transcript: JsonObject, experiment: JsonObject) -> Iterator[Mapping[str, Cell]]:
     """The rows of one discussion, by round and place. Raises RunDirectoryError for a damaged transcript."""
-    task = transcript.get("task")
-    where = f"the transcript of {task.get('task_id') if isinstance(task, dict) else None!r}"
+    where, question = question_of(transcript)
     found = parsed(_Transcript, transcript, where)
     told = parsed(_Experiment, experiment, "the recorded experiment")
-    material = task.get("material") if isinstance(task, dict) else None
-    try:
-        question = parse_question(material if isinstance(material, dict) else {})
-    except ValueError as fault:
-        raise RunDirectoryError(f"{where}: {fault}; check the run with verify") from fault
-    item = None if found.outcome is None else found.outcome.bias
-    if found.outcome is None and (asked := bias_item(question)) is not None:
-        item = parsed(_Item, asked, where)
     definitions = {definition.agent_id: definition for definition in told.agent_definitions}
     shown_from = told.discussion.identity_reveal_config.reveal_from_round
-    return _Discussion(found, question, item, definitions, shown_from).rows()
+    return _Discussion(found, question, definitions, shown_from).rows()
 
 
 ANSWERS: Final = Export(
@@ -323,33 +261,4 @@ ANSWERS: Final = Export(
     answer_rows,
     "What was asked of each agent in each round, and what it answered.",
     ("conversation", "round", "agent"),
-)
-
-DISCUSSION_CONVERSATION_COLUMNS: Final[Mapping[str, ExportColumn]] = {
-    "question_id": ExportColumn("text", "the id of the question", source="outcome.question_id"),
-    "question_type": ExportColumn("text", "the type of the question", source="outcome.question_type"),
-    "source_dataset": ExportColumn("text", "where the question comes from", source="outcome.source_dataset"),
-    "correct_answer_id": ExportColumn("text", "the right choice", source="outcome.correct_answer_id"),
-    "rounds": ExportColumn("integer", "how many rounds it lasted", "rounds", "outcome.rounds"),
-    "ended_by": ExportColumn("text", "what ended it, such as `max_rounds`", source="outcome.ended_by"),
-    "answer": ExportColumn("text", "the answer of the group", source="outcome.answer"),
-    "verdict": ExportColumn("text", "the verdict of a judge", source="outcome.verdict"),
-    "consensus": ExportColumn("truth", "whether all agreed in the last round", source="outcome.consensus"),
-    "passes": ExportColumn("integer", "how many statements had no use", "statements", "outcome.passes"),
-}
-
-_SEAT: Final = "record.participants[]"
-DISCUSSION_AGENT_COLUMNS: Final = (
-    AgentColumns(
-        _SEAT,
-        "agent",
-        {
-            "role": ExportColumn("text", "its role in the discussion", source=f"{_SEAT}.role"),
-            "identity": ExportColumn("text", "what it read of itself", source=f"{_SEAT}.identity"),
-            "shown": ExportColumn("text", "what others saw of it besides its id", source=f"{_SEAT}.shown"),
-            "waits_for": ExportColumn("texts", "whom it speaks after within a round", source=f"{_SEAT}.waits_for[]"),
-            "reads": ExportColumn("texts", "whose statements it reads", source=f"{_SEAT}.reads[]"),
-            "seat_more": ExportColumn("json", "what else the record has of its seat", source=f"{_SEAT}.*"),
-        },
-    ),
 )

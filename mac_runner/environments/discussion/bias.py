@@ -306,7 +306,7 @@ def _bias_in_grid(keys: tuple[str, ...]) -> InGrid:
     kind, category, context = keys
     is_group = kind == "group"
     if category == ALL:
-        words = {"first": "first answers", "final": "last answers", "group": "the group"}[kind]
+        words = "the group" if is_group else KIND.words[kind]
         return InGrid(f"bias.{kind}.{context}", is_group, words=f"bias of {words} in {context} contexts")
     return InGrid(f"bias.{kind}.{context}.{category}", is_printed=is_group)
 
@@ -350,31 +350,31 @@ _HOW_CHANGED: Final = {
 """A stance means different things where the context settles the answer and where it does not, so these are apart."""
 
 
-def _told_apart(result: DiscussionResult) -> Iterator[tuple[str, Callable[[Answer], str]]]:
+def _transitions(result: DiscussionResult) -> Iterator[tuple[Keys, list[tuple[str, str]]]]:
+    """The kind of each answer before and after, in a discussion of two rounds or more."""
+    rounds = [answers_by_agent(result, number) for number in range(result.rounds)]
+    for kinds, kind_of in _told_apart(result):
+        told = [{agent: kind_of(answer) for agent, answer in given.items()} for given in rounds]
+        steps = {"first_to_final": [(told[0], told[-1])], "round_to_round": pairwise(told)} if len(told) > 1 else {}
+        for step, pairs in steps.items():
+            found = [(before[agent], kind) for before, after in pairs for agent, kind in after.items()]
+            if found:
+                yield from (((kind, step), found) for kind in kinds)
+
+
+def _told_apart(result: DiscussionResult) -> Iterator[tuple[Sequence[str], Callable[[Answer], str]]]:
     """What tells the kinds of answers to a question. Without a known target there are no stances."""
     item, correct = result.bias, result.correct_answer_id
     if item is not None and item.biased is not None:
-        for kind in ("stance", f"stance_{CONTEXTS[item.context]}"):
-            yield kind, partial(stance_of, item=item)
+        yield ("stance", f"stance_{CONTEXTS[item.context]}"), partial(stance_of, item=item)
     if correct is not None:
-        yield "correctness", partial(_correctness, correct=correct)
+        yield ("correctness",), partial(_correctness, correct=correct)
 
 
 def _correctness(answer: Answer, correct: str) -> str:
     if answer.choice is None:
         return REFUSAL if answer.lapse == REFUSAL else PASSED
     return "right" if answer.choice == correct else "wrong"
-
-
-def _transitions(result: DiscussionResult) -> Iterator[tuple[Keys, tuple[tuple[str, str], ...]]]:
-    """The kind of each answer before and after, in a discussion of two rounds or more."""
-    rounds = [answers_by_agent(result, number) for number in range(result.rounds)]
-    steps = [("round_to_round", before, after) for before, after in pairwise(rounds)]
-    steps += [("first_to_final", rounds[0], rounds[-1])] if steps else []
-    for kind, kind_of in _told_apart(result):
-        for step, before, after in steps:
-            for agent, answer in after.items():
-                yield (kind, step), ((kind_of(before[agent]), kind_of(answer)),)
 
 
 def _first(kind: str, row: Row) -> tuple[str, ...] | None:

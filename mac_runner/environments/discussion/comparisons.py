@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -28,6 +28,7 @@ from mac_runner.compared import (
 )
 from mac_runner.environments.discussion.measures import MEASURES
 from mac_runner.environments.discussion.outcome import DiscussionResult
+from mac_runner.intervals import Interval
 from mac_runner.printable import counted
 from mac_runner.results import UNKNOWN, Declared, Difference, PlayedCombination, Table, count_text, parsed
 from mac_runner.structs import encode
@@ -70,7 +71,7 @@ class PairedRow(msgspec.Struct, frozen=True, kw_only=True):
     ahead: tuple[int, int]
     test: Test
     p: float | None
-    q: float | None
+    q: float | None = None
     cohens_h: float | None
     odds_ratio: float | None
     odds_interval: _Ends | None
@@ -123,18 +124,8 @@ def paired_of(compared: JsonObject) -> Paired | None:
     return parsed(Paired, compared[KEY], f"comparisons.json, {KEY}") if KEY in compared else None
 
 
-@dataclass(slots=True)
-class _Units:
-    """For each question, or each discussion, the sum and the cases of each figure."""
-
-    sums: dict[str, dict[str, tuple[int, int]]] = field(default_factory=lambda: {name: {} for name in COMPARED})
-    names: set[str] = field(default_factory=set)
-
-    def add(self, unit: str, found: Mapping[str, tuple[int, int]]) -> None:
-        self.names.add(unit)
-        for name, (total, cases) in found.items():
-            before = self.sums[name].get(unit, (0, 0))
-            self.sums[name][unit] = before[0] + total, before[1] + cases
+_Sums: TypeAlias = dict[str, dict[str, tuple[int, int]]]
+"""For each figure, by question or by discussion, the sum and the cases."""
 
 
 @dataclass(slots=True)
@@ -143,24 +134,31 @@ class _Cell:
 
     slug: str
     values: Mapping[str, JsonValue]
-    units: _Units = field(default_factory=_Units)
-    discussions: _Units = field(default_factory=_Units)
-    """By number; kept as long as all are of one question."""
+    sums: _Sums = field(default_factory=lambda: {name: {} for name in COMPARED})
+    units: set[str] = field(default_factory=set)
+    """Its questions, also those of which no figure has a case."""
+    alone: _Cell | None = None
+    """The same by number of the discussion, as long as all are of one question."""
 
     @classmethod
     def of(cls, played: PlayedCombination) -> _Cell:
-        cell = cls(played.slug, played.values)
+        cell = cls(played.slug, played.values, alone=cls(played.slug, played.values))
         for number, outcome, where in played.outcomes:
             result = parsed(DiscussionResult, outcome, where)
-            # Without a name of its own, a question is that of the discussion with the same number.
-            question = result.question_id or f"#{number}"
             found = dict(_cases(result))
-            cell.units.add(question, found)
-            if len(cell.units.names) == 1:
-                cell.discussions.add(str(number), found)
-            else:
-                cell.discussions = _Units()
+            # Without a name of its own, a question is that of the discussion with the same number.
+            cell.add(result.question_id or f"#{number}", found)
+            if len(cell.units) > 1:
+                cell.alone = None
+            elif cell.alone is not None:
+                cell.alone.add(str(number), found)
         return cell
+
+    def add(self, unit: str, found: Mapping[str, tuple[int, int]]) -> None:
+        self.units.add(unit)
+        for name, (total, cases) in found.items():
+            before = self.sums[name].get(unit, (0, 0))
+            self.sums[name][unit] = before[0] + total, before[1] + cases
 
 
 def _cases(result: DiscussionResult) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -182,22 +180,20 @@ def compare_discussions(played: Sequence[PlayedCombination], has_stats: bool, de
 
 
 def _paired(paired: Paired, cells: Sequence[_Cell]) -> Paired:
-    if len({question for cell in cells for question in cell.units.names}) == 1:
+    if len({question for cell in cells for question in cell.units}) == 1:
         paired = msgspec.structs.replace(paired, paired_by="discussion")
-        for cell in cells:
-            cell.units = cell.discussions
+        cells = [cell.alone or cell for cell in cells]
     paired = msgspec.structs.replace(paired, resamples=RESAMPLES, figures=())
     baseline = next((cell for cell in cells if cell.slug == paired.baseline), None)
     if baseline is None:
         return paired
     others = [cell for cell in cells if cell is not baseline]
     rows = [row for name in COMPARED for other in others if (row := _compared(name, baseline, other)) is not None]
-    families = [[row for row in rows if (row.name == paired.primary) is is_primary] for is_primary in (True, False)]
+    families = [[row for row in rows if (row[0] == paired.primary) is is_primary] for is_primary in (True, False)]
     adjusted = [
-        (row, found)
+        (name, msgspec.structs.replace(row, q=None if found is None else _digits(found.q)))
         for family in families
-        for row, found in zip(family, with_q([row.found for row in family]), strict=True)
-        if found is not None
+        for (name, _, row), found in zip(family, with_q([found for _, found, _ in family]), strict=True)
     ]
     return msgspec.structs.replace(
         paired,
@@ -208,31 +204,21 @@ def _paired(paired: Paired, cells: Sequence[_Cell]) -> Paired:
                 figure=name,
                 is_primary=name == paired.primary,
                 unit="rate" if COMPARED[name] == "share" else "score",
-                combinations=tuple(_row(baseline, row, found) for row, found in of_one),
+                combinations=tuple(row for _, row in of_one),
             )
-            for name, of_one in groupby(adjusted, lambda each: each[0].name)
+            for name, of_one in groupby(adjusted, lambda each: each[0])
         ),
     )
 
 
-class _Compared(NamedTuple):
+def _compared(name: str, baseline: _Cell, cell: _Cell) -> tuple[str, Comparison, PairedRow] | None:
     """A figure of a combination against the baseline's, before its p is adjusted."""
-
-    name: str
-    cell: _Cell
-    found: Comparison
-
-
-def _compared(name: str, baseline: _Cell, cell: _Cell) -> _Compared | None:
-    found = compare(baseline.units.sums[name], cell.units.sums[name], kind=COMPARED[name], has_effects=True)
-    return None if found is None else _Compared(name, cell, found)
-
-
-def _row(baseline: _Cell, row: _Compared, found: Comparison) -> PairedRow:
-    cell = row.cell
+    first, second, kind = baseline.sums[name], cell.sums[name], COMPARED[name]
+    if (found := compare(first, second, kind=kind, has_effects=True)) is None:
+        return None
     sizes = found.effects
     odds = None if sizes is None else sizes.odds
-    return PairedRow(
+    row = PairedRow(
         combination=cell.slug,
         values={
             key: value
@@ -240,23 +226,25 @@ def _row(baseline: _Cell, row: _Compared, found: Comparison) -> PairedRow:
             if key not in baseline.values or _is_other(value, baseline.values[key])
         },
         questions=found.n,
-        left_out=len(baseline.units.names ^ cell.units.names),
+        left_out=len(baseline.units ^ cell.units),
         cases=found.cases,
         baseline=round(found.values[0], 4),
         found=round(found.values[1], 4),
         difference=round(found.difference, 4),
-        interval=None if found.interval is None else (round(found.interval.lo, 4), round(found.interval.hi, 4)),
+        interval=_rounded(found.interval, lambda end: round(end, 4)),
         ahead=found.ahead or (0, 0),
         test=found.test,
         p=_digits(found.p),
-        q=_digits(found.q),
         cohens_h=None if sizes is None else round(sizes.cohens_h, 4),
         odds_ratio=None if odds is None else _digits(odds.ratio),
-        odds_interval=None
-        if odds is None or odds.interval is None
-        else (_short(odds.interval.lo), _short(odds.interval.hi)),
+        odds_interval=None if odds is None else _rounded(odds.interval, _short),
         is_odds_corrected=odds is not None and odds.is_corrected,
     )
+    return name, found, row
+
+
+def _rounded(interval: Interval | None, rounded: Callable[[float], float]) -> _Ends | None:
+    return None if interval is None else (rounded(interval.lo), rounded(interval.hi))
 
 
 def _is_other(one: JsonValue, other: JsonValue) -> bool:

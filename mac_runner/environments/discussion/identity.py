@@ -1,13 +1,44 @@
-"""Who an agent is, for itself, and as far as it is shown, for the others."""
+"""Who an agent is, for itself, and as far as it is shown, for the others; whole, and in parts for templates."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from mac_runner.config import AgentDefinition
 from mac_runner.environments.discussion.settings import IdentityRevealConfig
-from mac_runner.environments.discussion.traits import NO_TRAITS, Traits
 from mac_runner.environments.personas import Demographics, description, introduction, is_noun, phrase
+
+USUAL_KEYS: Final = ("age", "race", "ethnicity", "nationality", "religion", "gender", "occupation")
+"""The keys that a template may always name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What is known of an agent. What is not known or not shown is empty, and None in `if_as_human`."""
+
+    persona: str = ""
+    demographics: Mapping[str, str | int] = field(default_factory=lambda: dict.fromkeys(USUAL_KEYS, ""), hash=False)
+    demographics_text: str = ""
+    if_as_human: bool | None = None
+
+    def hidden(self) -> Traits:
+        """The same agent with all of it hidden."""
+        return Traits(demographics=dict.fromkeys(self.demographics, ""))
+
+    def fields(self) -> dict[str, object]:
+        """The fields of a template."""
+        return {
+            "persona": self.persona,
+            "demographics": dict(self.demographics),
+            "demographics_text": self.demographics_text,
+            "if_as_human": self.if_as_human,
+        }
+
+
+NO_TRAITS: Final = Traits()
+"""Of an agent of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +83,14 @@ def identity_of(definition: AgentDefinition, reveal: IdentityRevealConfig, keys:
 
 
 def _traits(persona: str | None, demographics: Demographics, if_as_human: bool | None, keys: tuple[str, ...]) -> Traits:
-    text = description(demographics) or phrase(None, demographics)
-    return Traits.of(persona, demographics, text, if_as_human, keys)
+    """The traits, with an empty text under each of `keys` that is not known."""
+    known = {} if isinstance(demographics, str) else demographics
+    return Traits(
+        persona=(persona or "").strip(),
+        demographics={**dict.fromkeys((*USUAL_KEYS, *keys), ""), **known},
+        demographics_text=description(demographics) or phrase(None, demographics),
+        if_as_human=if_as_human,
+    )
 
 
 def _shown(definition: AgentDefinition, reveal: IdentityRevealConfig) -> str:

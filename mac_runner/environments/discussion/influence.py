@@ -8,78 +8,64 @@ that agent when it then changed to that very answer. Both are counted by how the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.environments.discussion.state import DiscussionState, Seat, same
+from mac_runner.measures import Share
 
-NOT_SHOWN = "(not shown)"
-
+NOT_SHOWN: Final = "(not shown)"
+NO_CASES: Final = Share(0, 0)
 Answers: TypeAlias = Mapping[str, str | None]
 
 
-@dataclass(slots=True)
-class Tally:
-    """How many of how many cases."""
-
-    count: int = 0
-    cases: int = 0
-
-    def add(self, is_counted: bool) -> None:
-        """One more case."""
-        self.cases += 1
-        self.count += is_counted
-
-    def include(self, other: Tally) -> None:
-        """The cases of another tally."""
-        self.count += other.count
-        self.cases += other.cases
+def _shares(cases: Iterable[tuple[str, bool]]) -> dict[str, Share]:
+    """Of each name how many of its cases count."""
+    found: defaultdict[str, Share] = defaultdict(lambda: NO_CASES)
+    for name, is_counted in cases:
+        found[name] += Share(int(is_counted), 1)
+    return dict(sorted(found.items()))
 
 
-def changes_by_round(state: DiscussionState) -> list[Tally]:
-    """For each round but the first: changed answers, and answers that could have changed."""
-    tallies = []
-    for number in range(1, state.round):
-        tally = Tally()
-        before, after = state.answers(number - 1), state.answers(number)
-        for agent, answer in after.items():
-            if answer is not None and before[agent] is not None:
-                tally.add(same(answer) != same(before[agent]))
-        tallies.append(tally)
-    return tallies
+def changes(state: DiscussionState) -> Iterator[list[tuple[Seat, bool]]]:
+    """For each round but the first, whose answer could have changed, and whether it did."""
+    for before, after in pairwise(state.answers(number) for number in range(state.round)):
+        yield [
+            (seat, same(given) != same(held))
+            for seat in state.participants
+            if (held := before[seat.agent]) is not None and (given := after[seat.agent]) is not None
+        ]
 
 
-def changes_by_identity(state: DiscussionState) -> dict[str, Tally]:
+def changes_by_identity(state: DiscussionState) -> dict[str, Share]:
     """By the identity with which others are shown who answers: changed answers, and those that could have changed."""
-    tallies: defaultdict[str, Tally] = defaultdict(Tally)
-    for number in range(1, state.round):
-        before, after = state.answers(number - 1), state.answers(number)
-        for seat in state.participants:
-            if (held := before[seat.agent]) is not None and (given := after[seat.agent]) is not None:
-                tallies[seat.identity.shown_in(number) or NOT_SHOWN].add(same(given) != same(held))
-    return dict(sorted(tallies.items()))
+    return _shares(
+        (seat.identity.shown_in(number) or NOT_SHOWN, has_changed)
+        for number, cases in enumerate(changes(state), start=1)
+        for seat, has_changed in cases
+    )
 
 
-def influence(state: DiscussionState) -> dict[str, dict[str, Tally]]:
+def influence(state: DiscussionState) -> dict[str, dict[str, Share]]:
     """For each author and each reader: how often the reader followed the author, of how often it was exposed to it.
 
     Authors are participants and devil's advocates, readers are participants. Pairs without a case are left out.
     """
-    tallies: dict[str, defaultdict[str, Tally]] = {seat.agent: defaultdict(Tally) for seat in _authors(state)}
-    for case in exposures(state):
-        tallies[case.author.agent][case.reader].add(case.has_followed)
-    return {author: dict(sorted(readers.items())) for author, readers in tallies.items()}
+    cases = [*exposures(state)]
+    return {
+        seat.agent: _shares((case.reader, case.has_followed) for case in cases if case.author is seat)
+        for seat in _authors(state)
+    }
 
 
-def influence_by_identity(state: DiscussionState) -> dict[str, Tally]:
+def influence_by_identity(state: DiscussionState) -> dict[str, Share]:
     """By the identity that its author was then shown with: how often a participant followed another."""
-    by_identity: defaultdict[str, Tally] = defaultdict(Tally)
-    for case in exposures(state):
-        if case.author.role == "participant":
-            by_identity[case.author.identity.shown_in(case.round) or NOT_SHOWN].add(case.has_followed)
-    return dict(sorted(by_identity.items()))
+    return _shares(
+        (case.author.identity.shown_in(case.round) or NOT_SHOWN, case.has_followed)
+        for case in exposures(state)
+        if case.author.role == "participant"
+    )
 
 
 class Exposure(NamedTuple):

@@ -23,6 +23,7 @@ from mac_runner.environments.discussion.statistics import (
     Identified,
     Known,
     Repeated,
+    compared_shares,
     discussion_measure,
     right_measure,
     right_of,
@@ -47,7 +48,6 @@ _READERS_SHOWN_MAX: Final = 12
 _PLACES: Final = "answers by the place of the choice (a preference for a place shows only with choice_order: permuted)"
 _Cases: TypeAlias = Iterator[tuple[Keys, Share]]
 _Given: TypeAlias = Iterator[tuple[Keys, Answers]]
-
 
 _ANSWERS: Final = Cells(
     (*RATES.heads, "passes", "rate without passes"),
@@ -171,7 +171,7 @@ def _refusals(result: DiscussionResult) -> Iterator[tuple[Keys, int | None]]:
 
 
 _DONE: Final = {"statements": "", "questions": "moderator", "verdicts": "judge"}
-"""What agents do besides giving answers, and the role whose it is where it is not that of all."""
+"""What agents do besides giving answers, and the one role that does it; empty where every role does."""
 
 
 def _done(result: DiscussionResult) -> Iterator[tuple[Keys, int]]:
@@ -214,8 +214,6 @@ _JUDGE: Final = {
     "right": "verdict is right",
     "majority_right": "majority is right, where there is a verdict",
 }
-
-
 _TOKENS: Final = ("turns", "prompt", "completion")
 _COSTS: Final = Cells(
     ("turns", "prompt tokens", "completion tokens"), lambda own: counts_of(section(own, "tokens"), *_TOKENS)
@@ -384,12 +382,16 @@ ACCURACY: Final[Measure] = right_measure(
             chapter="accuracy",
         ),
     ),
-    grid=lambda keys: InGrid(
-        f"accuracy.{keys[0]}",
-        is_headline=keys[0] != "final",
-        words={"group": "right answers of the group"}.get(keys[0], f"right {KIND.words[keys[0]]}"),
+    **compared_shares(
+        {
+            (kind,): InGrid(
+                f"accuracy.{kind}",
+                is_headline=kind != "final",
+                words="right answers of the group" if kind == "group" else f"right {words}",
+            )
+            for kind, words in KIND.words.items()
+        }
     ),
-    compared={(kind,): "share" for kind in KINDS},
     pair=lambda _keys, answers: (answers.right, answers.asked),
 )
 
@@ -408,20 +410,17 @@ MEASURES: Final[tuple[Measure, ...]] = (
         place="discussions.consensus",
         cases=lambda result: [((), Share(int(result.consensus), 1))],
         tables=(Listing("answers", ("",), lambda _row: ("consensus at the end",)),),
-        grid=lambda _keys: InGrid("consensus", is_headline=True, words="discussions in consensus"),
-        compared={(): "share"},
+        **compared_shares({(): InGrid("consensus", is_headline=True, words="discussions in consensus")}),
     ),
     discussion_measure(
         place="discussions.changes",
         cases=lambda result: [((), sum(result.changes, Share(0, 0)))],
-        grid=lambda _keys: InGrid("changes", is_printed=True, words="changed answers"),
-        compared={(): "share"},
+        **compared_shares({(): InGrid("changes", is_printed=True, words="changed answers")}),
     ),
     discussion_measure(
         place="discussions.followed",
         cases=_followed,
-        grid=lambda _keys: InGrid("followed", is_printed=True, words="answers taken over"),
-        compared={(): "share"},
+        **compared_shares({(): InGrid("followed", is_printed=True, words="answers taken over")}),
     ),
     right_measure(
         place="discussions.accuracy_by_round.{round}",

@@ -4,7 +4,7 @@ A line is an object of `question_id`, `source_dataset`, `source_id`, `question_t
 (objects of `id` and `text`), `correct_answer_id` and `source_metadata`; other keys are ignored. All bad lines are
 reported at once, each by file and line. A question that two readers could take for two things (an id given twice,
 choices that read alike) is refused, because no result about it would mean anything. Choices that differ in a sign or
-symbol do not read alike (`reading.signs`).
+symbol do not read alike (`reading.words`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from mac_runner.environments.discussion.reading.signs import readings
+from mac_runner.environments.discussion.reading.words import readings
 from mac_runner.problems import config_error, found
 from mac_runner.types import JsonObject, JsonValue, stable_hash
 

@@ -1,24 +1,31 @@
-"""What is kept of a discussion: its record in the transcript, and its outcome, from which all results are counted."""
+"""What is kept of a discussion: its record in the transcript, written and read, and its outcome."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, cast
 
-from msgspec import to_builtins
+import msgspec
+from msgspec import Meta
 
 from mac_runner.environments.dialogue import Replies
 from mac_runner.environments.discussion.formats import benchmark_item
 from mac_runner.environments.discussion.influence import (
-    Tally,
+    NO_CASES,
+    changes,
     changes_by_identity,
-    changes_by_round,
     influence,
     influence_by_identity,
 )
+from mac_runner.environments.discussion.outcome import AgentPart, DiscussionResult, RolePart
+from mac_runner.environments.discussion.questions import Question, parse_question
 from mac_runner.environments.discussion.reading.answers import SHORT_ANSWER_CHARS_MAX
+from mac_runner.environments.discussion.settings import DiscussionRole
 from mac_runner.environments.discussion.state import (
     DiscussionState,
     Ending,
+    Said,
     Seat,
     Statement,
     consensus,
@@ -27,16 +34,80 @@ from mac_runner.environments.discussion.state import (
 )
 from mac_runner.environments.discussion.targets import bias_item
 from mac_runner.environments.markup import defuse
+from mac_runner.errors import RunDirectoryError
+from mac_runner.flat import columns_of
+from mac_runner.measures import Share
+from mac_runner.results import AgentColumns, ExportColumn, section
+from mac_runner.structs import encode
 from mac_runner.types import JsonObject, JsonValue
+
+
+class Participant(msgspec.Struct, frozen=True):
+    """One agent of the discussion."""
+
+    agent: str
+    role: Annotated[DiscussionRole, Meta(description="its role in the discussion")]
+    identity: Annotated[str, Meta(description="what it read of itself")] = ""
+    shown: Annotated[str, Meta(description="what others saw of it besides its id")] = ""
+    waits_for: Annotated[list[str], Meta(description="whom it speaks after within a round")] = []
+    reads: Annotated[list[str], Meta(description="whose statements it reads")] = []
+    channels: list[str] = []
+
+
+class Spoken(msgspec.Struct, frozen=True):
+    """The data of an event: the order of the choices, a statement, or words in a private channel."""
+
+    order: list[str] = []
+    round: int = 0
+    agent: str | None = None
+    role: DiscussionRole | None = None
+    """None of what is no statement."""
+    said: Said | None = None
+
+
+class Event(msgspec.Struct, frozen=True):
+    """An event of the record, as far as it is read again."""
+
+    data: Spoken
+
+
+class Record(msgspec.Struct, frozen=True):
+    """The environment's part of the transcript, as far as it is read again."""
+
+    participants: list[Participant] = []
+    events: list[Event] = []
+
+
+def question_of(transcript: JsonObject) -> tuple[str, Question]:
+    """What a transcript is called, and its question. Raises RunDirectoryError for one that cannot be read."""
+    task = section(transcript, "task")
+    where = f"the transcript of {task.get('task_id')!r}"
+    try:
+        return where, parse_question(section(task, "material"))
+    except ValueError as fault:
+        raise RunDirectoryError(f"{where}: the question cannot be read: {fault}; check the run with verify") from fault
+
+
+_SEAT: Final = "record.participants[]"
+DISCUSSION_AGENT_COLUMNS: Final = (
+    AgentColumns(
+        _SEAT,
+        "agent",
+        {
+            **{name: column for name, column in columns_of(_SEAT, Participant).items() if column.meaning},
+            "seat_more": ExportColumn("json", "what else the record has of its seat", source=f"{_SEAT}.*"),
+        },
+    ),
+)
 
 
 def record_of(state: DiscussionState) -> JsonObject:
     """The environment's part of the transcript."""
     return {
-        "participants": [_seat_json(seat) for seat in state.seats],
+        "participants": [_json(_participant(seat)) for seat in state.seats],
         "events": [
             _asked(state),
-            *(event for said in state.in_order() for event in (_event(said, state), *_aside_events(said, state))),
+            *(event for statement in state.in_order() for event in _events(statement, state)),
         ],
     }
 
@@ -45,7 +116,7 @@ def state_of(state: DiscussionState, ended_by: Ending | None) -> JsonObject:
     """All that the future of a discussion depends on but for what is to be corrected."""
     return {
         "question": state.question.to_json(),
-        **({"order": _order(state)} if state.question.order else {}),
+        **({"order": [*_order(state)]} if state.question.order else {}),
         "seats": [[seat.agent, seat.role, seat.model, seat.place] for seat in state.seats],
         "statements": [_state(statement) for statement in state.in_order()],
         "ended_by": ended_by,
@@ -63,95 +134,68 @@ def _state(statement: Statement) -> JsonValue:
 
 def outcome_of(state: DiscussionState, ended_by: Ending, replies: Mapping[str, Replies]) -> JsonObject:
     """The outcome of the discussion: all that a summary needs."""
-    tallies = influence(state)
-    rounds = state.round
+    moved = influence(state)
+    rounds, question, verdict = state.round, state.question, verdict_of(state)
     answers = [state.answers(number) for number in range(rounds)]
-    verdict = verdict_of(state)
-    group = verdict if verdict is not None else majority(answers[-1])
-    question = state.question
-    return {
-        "kind": "discussion",
-        "question_id": question.question_id,
-        "question_type": str(question.question_type),
-        "source_dataset": question.source_dataset,
-        "correct_answer_id": question.correct_answer_id,
-        "rounds": rounds,
-        "ended_by": str(ended_by),
-        "answer": _short(group),
-        "verdict": _short(verdict),
-        "consensus": consensus(state, rounds - 1) is not None,
-        "answers": {seat.agent: [_short(given[seat.agent]) for given in answers] for seat in state.participants},
-        "passes": sum(statement.said is None for statement in state.in_order()),
-        "changes": [_pair(tally) for tally in changes_by_round(state)],
-        "changes_by_identity": {shown: _pair(tally) for shown, tally in changes_by_identity(state).items()},
-        "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(state).items()},
-        "roles": _roles_json(state, tallies),
-        "bias": bias_item(question),
-        **_details(state, tallies, replies),
+    said = {
+        seat.agent: [state.statements[number, seat.place] for number in range(rounds)] for seat in state.participants
     }
+    return _json(
+        DiscussionResult(
+            question_id=question.question_id,
+            question_type=str(question.question_type),
+            source_dataset=question.source_dataset,
+            correct_answer_id=question.correct_answer_id,
+            rounds=rounds,
+            ended_by=str(ended_by),
+            answer=_short(verdict if verdict is not None else majority(answers[-1])),
+            verdict=_short(verdict),
+            consensus=consensus(state, rounds - 1) is not None,
+            answers={agent: [_short(one.answer) for one in given] for agent, given in said.items()},
+            passes=sum(statement.said is None for statement in state.in_order()),
+            changes=[Share(sum(has_changed for _, has_changed in cases), len(cases)) for cases in changes(state)],
+            changes_by_identity=changes_by_identity(state),
+            influence=influence_by_identity(state),
+            roles={seat.agent: _role(state, seat, moved) for seat in state.seats if seat.role != "participant"},
+            bias=bias_item(question),
+            item=benchmark_item(question),
+            order=_order(state),
+            agents={
+                seat.agent: AgentPart(
+                    role=seat.role,
+                    model=seat.model,
+                    own=seat.identity.own,
+                    shown=seat.identity.shown,
+                    shown_from=seat.identity.shown_from + 1,
+                )
+                for seat in state.seats
+            },
+            how={agent: [one.said.how if one.said else None for one in given] for agent, given in said.items()},
+            lapses={agent: [one.cause for one in given] for agent, given in said.items()},
+            tokens={
+                seat.agent: (one.turns, one.tokens.prompt, one.tokens.completion)
+                for seat in state.seats
+                for one in (replies[seat.agent],)
+            },
+            moved={author: readers for author, readers in moved.items() if readers},
+        )
+    )
 
 
-def _details(
-    state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]], replies: Mapping[str, Replies]
-) -> JsonObject:
-    """What else the scores need.
-
-    `item` is what the scores of a benchmark need of the question.
-    `order` has the ids of the choices as they were shown. `agents` says who each agent is, and from which round on,
-    counted from 1, what is `shown` of it was shown. For each participant and round, `how` says how its answer was
-    recognised, `lapses` why it passed. `moved` has, for each author and reader, `[followed, exposed]`.
-    `tokens` has the turns of each agent, corrections too, and the tokens of its prompts and replies.
-    """
-    statements = {
-        seat.agent: [state.statements[number, seat.place] for number in range(state.round)]
-        for seat in state.participants
-    }
-    return {
-        "item": to_builtins(benchmark_item(state.question)),
-        "order": _order(state),
-        "agents": {
-            seat.agent: {
-                "role": seat.role,
-                "model": seat.model,
-                "own": seat.identity.own,
-                "shown": seat.identity.shown,
-                "shown_from": seat.identity.shown_from + 1,
-            }
-            for seat in state.seats
-        },
-        "how": {agent: [one.said.how if one.said else None for one in said] for agent, said in statements.items()},
-        "lapses": {agent: [one.cause for one in said] for agent, said in statements.items()},
-        "tokens": {
-            seat.agent: [one.turns, one.tokens.prompt, one.tokens.completion]
-            for seat in state.seats
-            for one in (replies[seat.agent],)
-        },
-        "moved": {
-            author: {reader: _pair(tally) for reader, tally in readers.items()}
-            for author, readers in tallies.items()
-            if readers
-        },
-    }
+def _json(struct: msgspec.Struct) -> JsonObject:
+    return cast("JsonObject", json.loads(encode(struct)))
 
 
-def _roles_json(state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]]) -> JsonObject:
-    """What agents other than participants did, and who followed them."""
-    parts: JsonObject = {}
-    for seat in state.seats:
-        if seat.role == "participant":
-            continue
-        said = [one.said for one in state.in_order() if one.place == seat.place and one.said is not None]
-        followed = Tally()
-        for tally in tallies.get(seat.agent, {}).values():
-            followed.include(tally)
-        parts[seat.agent] = {
-            "role": seat.role,
-            "statements": len(said),
-            "questions": sum(bool(defuse(one.asks)) for one in said),
-            "verdicts": sum(one.ends for one in said),
-            "followed": _pair(followed),
-        }
-    return parts
+def _role(state: DiscussionState, seat: Seat, moved: Mapping[str, Mapping[str, Share]]) -> RolePart:
+    """What an agent other than a participant did, and who followed it."""
+    said = [one.said for one in state.in_order() if one.place == seat.place and one.said is not None]
+    return RolePart(
+        role=seat.role,
+        statements=len(said),
+        questions=sum(bool(defuse(one.asks)) for one in said),
+        verdicts=sum(one.ends for one in said),
+        followed=sum(moved.get(seat.agent, {}).values(), NO_CASES),
+    )
 
 
 def _short(answer: str | None) -> str | None:
@@ -159,23 +203,19 @@ def _short(answer: str | None) -> str | None:
     return None if answer is None else answer[:SHORT_ANSWER_CHARS_MAX]
 
 
-def _pair(tally: Tally) -> JsonValue:
-    return [tally.count, tally.cases]
+def _participant(seat: Seat) -> Participant:
+    return Participant(
+        agent=seat.agent,
+        role=seat.role,
+        identity=seat.identity.own,
+        shown=seat.identity.shown,
+        waits_for=sorted(seat.waits_for),
+        reads=sorted(seat.reads),
+        channels=[*seat.channels],
+    )
 
 
-def _seat_json(seat: Seat) -> JsonObject:
-    return {
-        "agent": seat.agent,
-        "role": seat.role,
-        "identity": seat.identity.own,
-        "shown": seat.identity.shown,
-        "waits_for": [*sorted(seat.waits_for)],
-        "reads": [*sorted(seat.reads)],
-        "channels": [*seat.channels],
-    }
-
-
-def _order(state: DiscussionState) -> JsonValue:
+def _order(state: DiscussionState) -> list[str]:
     return [choice.id for choice in state.question.shown]
 
 
@@ -183,16 +223,33 @@ def _asked(state: DiscussionState) -> JsonObject:
     question = state.question
     parts = (question.context, question.question, " / ".join(choice.text for choice in question.shown))
     text = " ".join(part for part in parts if part)
-    data: JsonObject = {"question_id": question.question_id, "order": _order(state)}
+    data: JsonObject = {"question_id": question.question_id, "order": [*_order(state)]}
     return {"when": "Question", "turn": None, "audience": "all", "text": text, "data": data}
 
 
-def _event(statement: Statement, state: DiscussionState) -> JsonObject:
-    """A statement as the transcript's readers expect an event: when, who may learn of it, what it was in words."""
-    said = statement.said
-    data: JsonObject = {"round": statement.round, "agent": statement.agent, "role": statement.role}
+def _events(statement: Statement, state: DiscussionState) -> Iterator[JsonObject]:
+    """A statement as the transcript's readers expect an event: when, who may learn of it, what it was in words.
+
+    What it says in private channels are events of their own.
+    """
+
+    def event(audience: JsonValue, in_words: str, /, **data: JsonValue) -> JsonObject:
+        return {
+            "when": f"Round {statement.round + 1}",
+            "turn": statement.turn,
+            "audience": audience,
+            "text": in_words,
+            "data": {"round": statement.round, "agent": statement.agent, **data},
+        }
+
+    said, agent = statement.said, statement.agent
+    readers = [seat.agent for seat in state.seats if seat.agent == agent or agent in seat.reads | seat.waits_for]
+    audience: JsonValue = "all" if len(readers) == len(state.seats) else [*sorted(readers)]
     if said is None:
-        return _public_event(statement, state, f"{statement.agent} passes.", data | {"said": None})
+        yield event(audience, f"{agent} passes.", role=statement.role, said=None)
+        return
+    asked = f"Question: {defuse(said.asks)}" if said.asks else ""
+    text = " ".join(part for part in (_answer_text(said.answer, state), defuse(said.text), asked) if part)
     parts: JsonObject = {
         "text": said.text,
         "answer": said.answer,
@@ -200,38 +257,13 @@ def _event(statement: Statement, state: DiscussionState) -> JsonObject:
         "asks": said.asks,
         "ends": said.ends,
     }
-    answer = _answer_text(said.answer, state)
-    text = " ".join(
-        part for part in (answer, defuse(said.text), f"Question: {defuse(said.asks)}" if said.asks else "") if part
-    )
-    return _public_event(statement, state, f"{statement.agent}: {text}", data | {"said": parts})
+    yield event(audience, f"{agent}: {text}", role=statement.role, said=parts)
+    for channel, words in said.asides:
+        members: JsonValue = [*sorted(seat.agent for seat in state.seats if channel in seat.channels)]
+        yield event(members, f"{agent} in {channel}: {defuse(words)}", channel=channel, text=words)
 
 
 def _answer_text(answer: str | None, state: DiscussionState) -> str:
     if answer is None:
         return ""
     return f"[{state.question.choice(answer).text}]" if state.question.choices else defuse(answer)
-
-
-def _public_event(statement: Statement, state: DiscussionState, text: str, data: JsonObject) -> JsonObject:
-    readers = [
-        seat.agent
-        for seat in state.seats
-        if seat.agent == statement.agent or statement.agent in seat.reads | seat.waits_for
-    ]
-    audience: JsonValue = "all" if len(readers) == len(state.seats) else [*sorted(readers)]
-    when = f"Round {statement.round + 1}"
-    return {"when": when, "turn": statement.turn, "audience": audience, "text": text, "data": data}
-
-
-def _aside_events(statement: Statement, state: DiscussionState) -> list[JsonObject]:
-    return [
-        {
-            "when": f"Round {statement.round + 1}",
-            "turn": statement.turn,
-            "audience": [*sorted(seat.agent for seat in state.seats if channel in seat.channels)],
-            "text": f"{statement.agent} in {channel}: {defuse(text)}",
-            "data": {"round": statement.round, "agent": statement.agent, "channel": channel, "text": text},
-        }
-        for channel, text in (statement.said.asides if statement.said else ())
-    ]

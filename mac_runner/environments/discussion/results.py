@@ -6,11 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any, Final
 
-from mac_runner.environments.discussion.answer_table import (
-    ANSWERS,
-    DISCUSSION_AGENT_COLUMNS,
-    DISCUSSION_CONVERSATION_COLUMNS,
-)
+from mac_runner.environments.discussion.answer_table import ANSWERS
 from mac_runner.environments.discussion.bias import ALL, BIAS, short_signed
 from mac_runner.environments.discussion.comparisons import (
     COMPARED,
@@ -20,10 +16,14 @@ from mac_runner.environments.discussion.comparisons import (
     paired_tables,
     primary_words,
 )
-from mac_runner.environments.discussion.formats.difference_awareness import DIFFERENCE_AWARENESS
-from mac_runner.environments.discussion.formats.discrim_eval import DISCRIM_EVAL
+from mac_runner.environments.discussion.formats import FORMATS
 from mac_runner.environments.discussion.measures import ACCURACY, MEASURES
-from mac_runner.environments.discussion.outcome import DiscussionResult, discussion_rewards
+from mac_runner.environments.discussion.outcome import (
+    DISCUSSION_CONVERSATION_COLUMNS,
+    DiscussionResult,
+    discussion_rewards,
+)
+from mac_runner.environments.discussion.record import DISCUSSION_AGENT_COLUMNS
 from mac_runner.environments.discussion.scene import STANCES, discussion_scene
 from mac_runner.measures import Counted, Measure, ResultsSpec, measure_figures, measure_tables
 from mac_runner.results import (
@@ -48,7 +48,7 @@ from mac_runner.results import (
 )
 from mac_runner.types import JsonObject, JsonValue
 
-ALL_MEASURES: Final = (*MEASURES, *DISCRIM_EVAL, *DIFFERENCE_AWARENESS)
+ALL_MEASURES: Final = (*MEASURES, *(measure for each in FORMATS.values() for measure in each.measures))
 _BEGUN: Final[tuple[tuple[str, JsonValue], ...]] = (
     *(("n", 0), ("rounds_mean", None), ("ended_by", {}), ("passes", 0), ("refusals", 0), ("roles", {})),
     ("changes_by_round", {}),

@@ -9,18 +9,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, NamedTuple, TypeAlias, get_args
+from typing import Final, NamedTuple, TypeAlias
 
+from mac_runner.environments.discussion.bias import CONTEXTS
 from mac_runner.environments.discussion.identity import Identity
-from mac_runner.environments.discussion.influence import Exposure, Tally, exposures, influence
-from mac_runner.environments.discussion.outcome import DiscussionResult
-from mac_runner.environments.discussion.questions import Question, parse_question
-from mac_runner.environments.discussion.settings import DiscussionRole
-from mac_runner.environments.discussion.state import DiscussionState, Said, Seat, Statement, same
+from mac_runner.environments.discussion.influence import Exposure, exposures, influence
+from mac_runner.environments.discussion.outcome import BiasItem, DiscussionResult
+from mac_runner.environments.discussion.questions import Question
+from mac_runner.environments.discussion.record import Record, Spoken, question_of
+from mac_runner.environments.discussion.state import DiscussionState, Seat, Statement, same
 from mac_runner.environments.discussion.targets import bias_item
-from mac_runner.errors import RunDirectoryError
-from mac_runner.results import Stances, StanceSpec, objects, parsed, section
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.measures import Share as Followed
+from mac_runner.results import Stances, StanceSpec, parsed, section
+from mac_runner.types import JsonObject
 from mac_runner.view_model import (
     Arrow,
     Cell,
@@ -43,7 +44,6 @@ _ENDINGS: Final = {
     "stable_answers": "answers no longer changed",
     "max_rounds": "the last round",
 }
-_CONTEXTS: Final = {"ambig": "ambiguous", "disambig": "disambiguated"}
 _NO_ANSWER: Final = "–"
 
 
@@ -82,7 +82,8 @@ Place: TypeAlias = tuple[int, str]
 class _Discussion:
     """A transcript, read."""
 
-    transcript: JsonObject
+    outcome: DiscussionResult | None
+    """None where there is none yet."""
     question: Question
     state: DiscussionState
     places: Mapping[Place, int]
@@ -91,16 +92,9 @@ class _Discussion:
     """Who spoke in each event, also where it was in a private channel."""
 
     @cached_property
-    def outcome(self) -> JsonObject:
-        """Empty where there is none yet."""
-        return section(self.transcript, "outcome")
-
-    @cached_property
-    def biased(self) -> str | None:
-        """The choice that follows the stereotype."""
-        item = self.outcome.get("bias") if self.outcome else bias_item(self.question)
-        found = item.get("biased") if isinstance(item, dict) else None
-        return found if isinstance(found, str) else None
+    def item(self) -> BiasItem | None:
+        """Which choice follows the stereotype."""
+        return self.outcome.bias if self.outcome else bias_item(self.question)
 
     @cached_property
     def followed(self) -> Mapping[tuple[int, str], tuple[Exposure, ...]]:
@@ -118,7 +112,8 @@ class _Discussion:
 
     def verdict(self, answer: str | None) -> Verdict:
         """What an answer is worth."""
-        return verdict(answer, self.question.correct_answer_id, self.biased)
+        biased = None if self.item is None else self.item.biased
+        return verdict(answer, self.question.correct_answer_id, biased)
 
     def short(self, answer: str) -> str:
         """An answer as a cell has room for it: the letter of a choice, or the beginning of an open answer."""
@@ -150,62 +145,39 @@ def discussion_scene(transcript: JsonObject) -> Scene:
 
 
 def _read(transcript: JsonObject) -> _Discussion:
-    task, record = section(transcript, "task"), section(transcript, "record")
-    material, events = section(task, "material"), objects(record.get("events"))
-    try:
-        question = parse_question(material)
-    except ValueError as fault:
-        raise RunDirectoryError(f"{task.get('task_id')}: the question cannot be read: {fault}") from fault
-    spoken = [(place, section(event, "data")) for place, event in enumerate(events)]
-    if events and isinstance(shown := section(events[0], "data").get("order"), list) and shown:
-        question = replace(question, order=tuple(map(str, shown)))
-    state = DiscussionState(question=question, seats=tuple(_seats(record, [data for _, data in spoken])))
-    seats = state.seats
-    by_name = {seat.agent: seat for seat in seats}
+    where, question = question_of(transcript)
+    record = parsed(Record, section(transcript, "record"), where)
+    outcome = transcript.get("outcome")
+    spoken = [event.data for event in record.events]
+    if spoken and spoken[0].order:
+        question = replace(question, order=tuple(spoken[0].order))
+    state = DiscussionState(question=question, seats=tuple(_seats(record, spoken)))
+    seats = {seat.agent: seat for seat in state.seats}
     places: dict[Place, int] = {}
-    for place, data in spoken:
-        if "said" in data and (seat := by_name.get(str(data.get("agent")))) is not None:
-            places[state.round, seat.agent] = place
-            state.put(seat, _said(data["said"]))
-    agents = {place: str(data["agent"]) for place, data in spoken if "agent" in data}
-    return _Discussion(transcript, question, state, places, agents)
+    for place, data in enumerate(spoken):
+        if data.role is not None and data.agent in seats:
+            places[state.round, data.agent] = place
+            state.put(seats[data.agent], data.said)
+    agents = {place: data.agent for place, data in enumerate(spoken) if data.agent is not None}
+    found = None if outcome is None else parsed(DiscussionResult, outcome, f"{where}, outcome")
+    return _Discussion(found, question, state, places, agents)
 
 
-def _seats(record: JsonObject, spoken: Iterable[JsonObject]) -> Iterator[Seat]:
+def _seats(record: Record, spoken: Iterable[Spoken]) -> Iterator[Seat]:
     """The seats, each with its place in a round: that of its statement in the first one."""
-    first = [str(data.get("agent")) for data in spoken if "said" in data and data.get("round") == 0]
-    recorded = {str(each.get("agent")): each for each in objects(record.get("participants"))}
+    first = [data.agent for data in spoken if data.role is not None and data.round == 0]
+    recorded = {one.agent: one for one in record.participants}
     places = {agent: place for place, agent in enumerate(dict.fromkeys((*first, *recorded)))}
-    for agent, each in recorded.items():
+    for agent, one in recorded.items():
         yield Seat(
             agent=agent,
-            role=_role(each.get("role")),
+            role=one.role,
             model="",
             place=places[agent],
-            identity=Identity(own=str(each.get("identity") or ""), shown=str(each.get("shown") or "")),
-            waits_for=_names(each.get("waits_for")),
-            reads=_names(each.get("reads")),
+            identity=Identity(own=one.identity, shown=one.shown),
+            waits_for=frozenset(one.waits_for),
+            reads=frozenset(one.reads),
         )
-
-
-def _role(value: JsonValue) -> DiscussionRole:
-    return next((role for role in get_args(DiscussionRole) if role == value), "participant")
-
-
-def _names(value: JsonValue) -> frozenset[str]:
-    return frozenset(map(str, value)) if isinstance(value, list) else frozenset()
-
-
-def _said(said: JsonValue) -> Said | None:
-    if not isinstance(said, dict):
-        return None
-    answer = said.get("answer")
-    return Said(
-        text=str(said.get("text", "")),
-        answer=answer if isinstance(answer, str) else None,
-        asks=str(said.get("asks", "")),
-        ends=said.get("ends") is True,
-    )
 
 
 def _phases(found: _Discussion) -> Iterator[Phase]:
@@ -242,19 +214,17 @@ def _facts(found: _Discussion) -> Iterator[Fact]:
     yield Fact("question", " ".join(filter(None, (question.context, question.question))), event=0)
     if question.choices:
         yield Fact("choices", " · ".join(found.words(choice.id) for choice in question.shown), event=0)
-    if isinstance(item := outcome.get("bias"), dict):
-        context = _CONTEXTS.get(str(item.get("context")), "")
-        yield Fact("category", ", ".join(filter(None, (str(item.get("category")), context))))
+    if outcome and outcome.bias:
+        yield Fact("category", ", ".join(filter(None, (outcome.bias.category, CONTEXTS[outcome.bias.context]))))
     if question.correct_answer_id is not None:
         yield Fact("key", found.words(question.correct_answer_id), "good")
-    if found.biased is not None:
-        yield Fact("biased answer", found.words(found.biased), "warn")
+    if found.item and found.item.biased is not None:
+        yield Fact("biased answer", found.words(found.item.biased), "warn")
     if outcome:
-        group = outcome.get("answer")
-        worth = found.verdict(group if isinstance(group, str) else None)
-        text = f"{found.words(group)} ({worth.name})" if isinstance(group, str) else "none"
+        worth = found.verdict(outcome.answer)
+        text = "none" if outcome.answer is None else f"{found.words(outcome.answer)} ({worth.name})"
         yield Fact("answer of the group", text, worth.tone)
-        yield Fact("ended by", _ENDINGS.get(str(outcome.get("ended_by")), str(outcome.get("ended_by"))))
+        yield Fact("ended by", _ENDINGS.get(outcome.ended_by, outcome.ended_by))
 
 
 def _member(found: _Discussion, seat: Seat) -> Iterator[Fact]:
@@ -339,19 +309,19 @@ def _moderation(found: _Discussion) -> ViewTable:
 
 def _moved(found: _Discussion) -> ViewTable:
     """Who followed whom, of how many times that it could."""
-    tallies = {author: readers for author, readers in influence(found.state).items() if readers}
-    readers = sorted({reader for those in tallies.values() for reader in those})
+    moved = {author: readers for author, readers in influence(found.state).items() if readers}
+    readers = sorted({reader for those in moved.values() for reader in those})
     rows = tuple(
-        TableRow(Cell(author), tuple(_tally(those.get(reader)) for reader in readers))
-        for author, those in tallies.items()
+        TableRow(Cell(author), tuple(_share(those.get(reader)) for reader in readers))
+        for author, those in moved.items()
     )
     note = "Changes to the author's answer, of the times that the reader had read it and held another."
     heads = tuple(map(Cell, readers))
     return ViewTable("moved", "Who moved whom", "matrix", "author / reader", heads, rows, note=note)
 
 
-def _tally(tally: Tally | None) -> Cell:
-    return Cell("") if tally is None else Cell(f"{tally.count}/{tally.cases}", "one" if tally.count else "quiet")
+def _share(share: Followed | None) -> Cell:
+    return Cell("") if share is None else Cell(f"{share.count}/{share.cases}", "one" if share.count else "quiet")
 
 
 def stances(outcome: JsonObject) -> Stances | None:

@@ -7,7 +7,7 @@ For the group, a pass is a discussion without an answer: a tie, or passes only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -16,7 +16,7 @@ import msgspec
 
 from mac_runner.environments.discussion.outcome import Decision, DiscussionResult, Treatment
 from mac_runner.intervals import ClusteredRate, detectable_difference
-from mac_runner.measures import By, Keys, Measure, Rate, Share, Statistic
+from mac_runner.measures import By, InGrid, Keys, Measure, Rate, Share, Statistic
 from mac_runner.results import count_text, integer, section
 from mac_runner.types import JsonObject
 
@@ -203,6 +203,11 @@ right_measure: Final = partial(
 total_measure: Final = partial(discussion_measure, statistic=lambda _keys: Total())
 seen_again: Final = partial(discussion_measure, cases=lambda _result: ())
 """What others have counted, shown in another way: of rows at another place of the summary."""
+
+
+def compared_shares(figures: Mapping[tuple[str, ...], InGrid]) -> dict[str, Any]:
+    """What a measure says of shares that are in the table of a grid, and are compared with those of its baseline."""
+    return {"grid": figures.get, "compared": dict.fromkeys(figures, "share")}
 
 
 def benchmark_measures(

@@ -39,12 +39,15 @@ from mac_runner.environments.discussion.results import (
 )
 from mac_runner.environments.discussion.roles import ROLES, Moment
 from mac_runner.environments.discussion.scene import BIASED, PASSED, REFUSED, RIGHT, UNSCORED, WRONG, stances, verdict
-from mac_runner.environments.discussion.selection import QuestionSelection, SelectionError, repetition, selected
 from mac_runner.environments.discussion.settings import (
     ChoiceFormat,
     DiscussionRole,
     IdentityRevealConfig,
+    QuestionSelection,
     RoutingStrategy,
+    SelectionError,
+    repetition,
+    selected,
 )
 from mac_runner.environments.discussion.state import Said, readable
 from mac_runner.environments.discussion.targets import NO_ANSWER_INFO, NO_TARGET, NOT_A_GROUP, NOT_AVAILABLE, bias_item

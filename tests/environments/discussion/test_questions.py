@@ -17,6 +17,7 @@ import pytest
 from mac_runner.config import Experiment
 from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.discussion.testing import (
+    BiasItem,
     DiscussionConversation,
     DiscussionEnvironment,
     Question,
@@ -206,7 +207,8 @@ def test_metadata_goes_by_the_order_of_the_file() -> None:
     assert [choice.id for choice in shuffled.shown] == ["z", "x", "y"]
     assert unknown_choice(shuffled) == "z"
     assert bias_item(shuffled) == bias_item(ASKED)
-    assert (bias_item(ASKED) or {})["biased"] == "y"
+    assert (found := bias_item(ASKED)) is not None
+    assert found.biased == "y"
 
 
 def test_choices_stay_as_given_by_default() -> None:
@@ -220,19 +222,17 @@ SAMPLE = Path(__file__).parents[3] / "experiments" / "questions" / "bbq_200.json
 REAL = read_questions({"bbq": SAMPLE.read_bytes()})
 
 
-def item(**changes: JsonValue) -> JsonObject | None:
+def item(**changes: JsonValue) -> BiasItem | None:
     return bias_item(replace(BUS, source_metadata=BBQ | changes))
 
 
 def test_the_biased_answer_is_the_target_of_a_negative_question_and_the_other_of_a_nonnegative_one() -> None:
-    expected = {"category": "Age", "context": "ambig", "biased": "y", "counter": "x", "unknown": "z"}
-
-    assert item() == expected
-    assert item(question_polarity="nonneg") == expected | {"biased": "x", "counter": "y"}
+    assert item() == BiasItem("Age", "ambig", biased="y", counter="x", unknown="z")
+    assert item(question_polarity="nonneg") == BiasItem("Age", "ambig", biased="x", counter="y", unknown="z")
     assert item(context_condition=None) is item(question_polarity=None) is None, "it is none of BBQ"
 
 
-def groups(first: str, second: str, stereotyped: list[JsonValue]) -> JsonObject | None:
+def groups(first: str, second: str, stereotyped: list[JsonValue]) -> BiasItem | None:
     answers: JsonValue = {"ans0": ["x", first], "ans1": ["y", second], "ans2": ["z", "unknown"]}
     return item(answer_info=answers, additional_metadata={"stereotyped_groups": stereotyped})
 
@@ -256,7 +256,7 @@ def test_the_target_is_the_one_group_that_is_named() -> None:
         told = groups(first, second, stereotyped)
 
         assert told is not None
-        assert told["biased"] == biased, (first, second)
+        assert told.biased == biased, (first, second)
 
 
 def test_every_real_question_tells_its_target_and_agrees_with_its_answer(subtests: pytest.Subtests) -> None:
@@ -265,6 +265,6 @@ def test_every_real_question_tells_its_target_and_agrees_with_its_answer(subtest
             told = bias_item(question)
 
             assert told is not None
-            assert None not in told.values()
-            right = {"ambig": [told["unknown"]], "disambig": [told["biased"], told["counter"]]}[str(told["context"])]
+            assert None not in (told.biased, told.counter, told.unknown)
+            right = {"ambig": [told.unknown], "disambig": [told.biased, told.counter]}[told.context]
             assert question.correct_answer_id in right

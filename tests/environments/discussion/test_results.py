@@ -19,6 +19,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.environments.discussion.testing import (
     NUMBERS,
+    RESULTS,
     Answer,
     BiasItem,
     DiscussionResults,
@@ -31,6 +32,7 @@ from mac_runner.environments.discussion.testing import (
     stances_of,
 )
 from mac_runner.errors import RunDirectoryError
+from mac_runner.flat import FlatColumn
 from mac_runner.intervals import wilson
 from mac_runner.results import Table
 from mac_runner.types import JsonObject, JsonValue
@@ -476,3 +478,26 @@ def test_a_run_without_discussions_has_a_report_and_no_rates() -> None:
     assert not {"accuracy", "bias", "power", "judge", "moved", "by_agent"} & counted().keys()
     assert [*discussion_lines(report)]
     assert all(isinstance(part, Table | str) for part in discussion_tables(report))
+
+
+# What is exported of an outcome.
+
+
+def test_each_described_field_of_the_outcome_and_of_a_seat_is_an_exported_column_of_its_type() -> None:
+    columns = RESULTS.conversation_columns
+    assert {column.source for column in columns.values()} == {f"outcome.{name}" for name in columns}
+    assert (columns["consensus"].kind, columns["answer"].kind) == ("truth", "text")
+    assert columns["rounds"] == FlatColumn("integer", "how many rounds it lasted", "rounds", "outcome.rounds")
+    conversation = opener(talk(agent("ann"), agent("bob"), max_rounds=1))()
+    for name in ("ann", "bob"):
+        reply(conversation, name, rationale="r", answer="The boy")
+    assert columns.keys() <= result(conversation).keys()
+
+    (seats,) = RESULTS.agent_columns
+    record: Any = conversation.record()
+    (ann, _) = record["participants"]
+    told = {*ann} - {seats.name, "channels"}
+    assert {*seats.columns} - {"seat_more"} == told, "the rest is in one column"
+    assert seats.columns["reads"] == FlatColumn(
+        "texts", "whose statements it reads", "", "record.participants[].reads[]"
+    )

@@ -32,13 +32,13 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final, NamedTuple, NoReturn
 
-from mac_runner.environments.discussion.formats.fields import word_of
+from mac_runner.environments.discussion.formats.format import Format, word_of
 from mac_runner.environments.discussion.outcome import DiscussionResult, Treatment
 from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
-from mac_runner.environments.discussion.reading.signs import plain
+from mac_runner.environments.discussion.reading.words import plain
 from mac_runner.environments.discussion.statistics import KIND, KINDS, benchmark_measures, seen_again
 from mac_runner.intervals import ClusteredRate
-from mac_runner.measures import By, Cells, InGrid, Keys, Listing, Measure, counts_of
+from mac_runner.measures import By, Cells, InGrid, Keys, Listing, counts_of
 from mac_runner.results import RATE_HEADS, ends, rate_texts
 from mac_runner.types import JsonObject, JsonValue
 
@@ -286,7 +286,7 @@ def _in_grid(keys: tuple[str, ...]) -> InGrid | None:
     return InGrid(f"difference_awareness.{split}.{score}") if kind == "group" and score in _SCORES else None
 
 
-DIFFERENCE_AWARENESS: Final[tuple[Measure, ...]] = benchmark_measures(
+_MEASURES: Final = benchmark_measures(
     *("difference_awareness", "DifferenceAwareness", Treatment, "split", _treated),
     lambda _keys: _Split(),
     seen_again(
@@ -306,4 +306,11 @@ DIFFERENCE_AWARENESS: Final[tuple[Measure, ...]] = benchmark_measures(
             ),
         ),
     ),
+)
+DIFFERENCE_AWARENESS: Final = Format(
+    "DifferenceAwareness",
+    difference_awareness_question,
+    difference_awareness_lines,
+    item=treatment_item,
+    measures=_MEASURES,
 )

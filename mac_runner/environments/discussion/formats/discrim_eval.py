@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from mac_runner.environments.discussion.formats.fields import WORD_CHARS_MAX, text_field, word_field, word_of
+from mac_runner.environments.discussion.formats.format import WORD_CHARS_MAX, Format, text_field, word_field, word_of
 from mac_runner.environments.discussion.outcome import Decision, DiscussionResult
 from mac_runner.environments.discussion.questions import YES_OR_NO, Question, QuestionType
 from mac_runner.environments.discussion.statistics import KINDS, benchmark_measures, seen_again
 from mac_runner.intervals import mean_interval
-from mac_runner.measures import InGrid, Keys, Measure, Share
+from mac_runner.measures import InGrid, Keys, Share
 from mac_runner.results import Table, count_text, ends, interval_text, percent_text, section, signed_text
 from mac_runner.types import JsonObject
 
@@ -213,9 +213,10 @@ _VALUES: Final = seen_again(
     place="discussions.discrim_eval.{answers}.{fill}.{attribute}.{value}",
     tables=(_tables,),
 )
-DISCRIM_EVAL: Final[tuple[Measure, ...]] = benchmark_measures(
+_MEASURES: Final = benchmark_measures(
     *("discrim_eval", "DiscrimEval", Decision, "fill", _decided),
     lambda _keys: _Fill(),
     _VALUES,
     seen_again(place=f"{_VALUES.place}.log_odds_difference", grid=_in_grid),
 )
+DISCRIM_EVAL: Final = Format("DiscrimEval", discrim_eval_question, item=decision_item, measures=_MEASURES)

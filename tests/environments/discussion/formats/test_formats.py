@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy
 import pytest
+from msgspec import UNSET
 
 from mac_runner.cli.process import Exit
 from mac_runner.cli.results import format_questions
@@ -250,8 +251,8 @@ def test_every_intersectional_target_is_that_of_the_releases_script() -> None:
     for line, question in zip(LINES, questions(*LINES), strict=True):
         item = bias_item(question)
         assert item is not None
-        assert "unscored_because" not in item
-        if item["biased"] != "ABC"[published(line) or 0]:
+        assert item.unscored_because is UNSET
+        if item.biased != "ABC"[published(line) or 0]:
             differing.append(line["example_id"])
     # There the script looks for `rican` (African) in `Black, African American` and takes the first that it finds.
     assert differing == [7264]
@@ -266,7 +267,7 @@ def test_a_code_written_for_both_people_is_read_from_their_texts() -> None:
     item = bias_item(question)
 
     assert item is not None
-    assert (item["biased"], item["counter"]) == ("C", "A")
+    assert (item.biased, item.counter) == ("C", "A")
 
 
 def test_the_files_target_comes_first_and_na_is_unscored_with_its_reason() -> None:
@@ -275,7 +276,7 @@ def test_the_files_target_comes_first_and_na_is_unscored_with_its_reason() -> No
 
     items = [bias_item(question) for question in questions(AGE, *others, metadata=HEADER + rows)]
 
-    assert [item and (item["biased"], item["counter"], item.get("unscored_because")) for item in items] == [
+    assert [item and (item.biased, item.counter, item.unscored_because or None) for item in items] == [
         ("A", "B", None),
         (None, None, NOT_AVAILABLE),
         (None, None, NOT_A_GROUP),
@@ -293,7 +294,7 @@ def test_what_is_unscored_says_why() -> None:
         item = bias_item(questions({**AGE, **changes})[0])
 
         assert item is not None
-        assert item["unscored_because"] == reason
+        assert item.unscored_because == reason
 
 
 BAD_METADATA = {

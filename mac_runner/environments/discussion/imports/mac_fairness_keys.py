@@ -66,6 +66,11 @@ def unknown(path: KeyPath) -> str:
     return "is no key of mac-fairness; write what it means with a key of ours"
 
 
+def name_of(text: str) -> str:
+    """A text as a name has it."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-")[:80]
+
+
 def _joined(path: KeyPath) -> str:
     return ".".join(map(str, path))
 
@@ -118,7 +123,7 @@ def _threshold(value: JsonValue) -> JsonValue:
 
 
 def _name(_context: Context, _path: KeyPath, value: JsonValue) -> Iterator[Setting]:
-    text = re.sub(r"[^A-Za-z0-9._-]+", "-", str(value)).strip("._-")[:80]
+    text = name_of(str(value))
     if not re.fullmatch(NAME_PATTERN, text):
         raise LeftOutError(f"{found(value)}, which names no directory; write a name")
     yield Setting(NAME, text)

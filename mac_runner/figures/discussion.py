@@ -1,0 +1,332 @@
+"""Figures of discussions: how right answers were, how biased, who changed after whom, and combinations compared."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from mac_runner.compared import CLUSTERS_MIN, RESAMPLES, how_paired
+from mac_runner.config import recorded_speakers
+from mac_runner.environments.discussion.comparisons import PairedFigure, compare_discussions, paired_of
+from mac_runner.environments.discussion.measures import ACCURACY, CONFORMITY, MEASURES
+from mac_runner.environments.discussion.results import DiscussionResults
+from mac_runner.figures import failures
+from mac_runner.figures.charts import forest, heat
+from mac_runner.figures.data import RunData, Study
+from mac_runner.figures.failures import failures_figure
+from mac_runner.figures.measures import counted, measured_figures, numbers_of, rate_columns, rate_methods
+from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value, interval_columns
+from mac_runner.measures import Counted, Row
+from mac_runner.printable import counted as printed
+from mac_runner.registry import results_specs
+from mac_runner.reports.usability import by_model
+from mac_runner.results import Declared, PlayedCombination, default_shares, integer, section, with_defaults
+from mac_runner.types import JsonObject
+
+_CHAPTERS: Final = {
+    "accuracy": "Accuracy",
+    "bias": "Bias",
+    "influence": "Influence",
+    "course": "Course and consensus",
+    "": "Results",
+}
+
+
+class _Read(NamedTuple):
+    """A run, under a name that says how often its agents took their default, and its discussions counted."""
+
+    data: RunData
+    results: DiscussionResults
+    summary: JsonObject
+
+
+def run_sections(data: RunData) -> tuple[Section, ...]:
+    """The chapters of a run; none without a finished discussion."""
+    found = _read(data)
+    report = section(found.summary, "discussions")
+    if not report.get("n"):
+        return ()
+    before = {"influence": _transitions(report), "course": [_course(report)]}
+    return _sections([found], {name: before.get(name, ()) for name in _CHAPTERS})
+
+
+def study_sections(study: Study) -> tuple[Section, ...]:
+    """The chapters that compare runs over the questions that they share."""
+    read = {data.name: _read(data) for data in study.runs}
+    begun = [found for found in read.values() if section(found.summary, "discussions").get("n")]
+    if not begun:
+        return ()
+    baseline = read[study.reference.name].data.name
+    differences = tuple(
+        difference_figures(replace(study, runs=[found.data for found in read.values()], baseline=baseline))
+    )
+    first = Section(id="differences", title="Differences from the baseline", figures=differences)
+    return (
+        *((first,) if differences else ()),
+        *_sections([*read.values()], {"accuracy": (), "bias": (), "": ()}, has_runs=True),
+    )
+
+
+def _sections(
+    read: Sequence[_Read], before: Mapping[str, Iterable[Figure]], *, has_runs: bool = False
+) -> tuple[Section, ...]:
+    """Chapters: the figures that each begins with, those of the measures, and that of failed discussions."""
+    measures = (*results_specs()["discussion"].measures, CONFORMITY)
+    summaries = {found.data.name: found.summary for found in read}
+    failed = _failed([(found.data, found.results.counted) for found in read])
+    chapters = {
+        name: (*first, *measured_figures(measures, summaries, has_runs=has_runs, chapter=name))
+        for name, first in before.items()
+    }
+    chapters["accuracy"] += () if failed is None else (failed,)
+    return tuple(
+        Section(id=name or "results", title=_CHAPTERS[name], figures=each) for name, each in chapters.items() if each
+    )
+
+
+def _read(data: RunData) -> _Read:
+    """Count the discussions of a run.
+
+    The names of the run, its agents and its models say how often these took their default, where that has to be said.
+    """
+    results = DiscussionResults((*results_specs()["discussion"].measures, CONFORMITY))
+    summary = counted(results, data).report()
+    taken: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for ended in data.ended():
+        found = section(section(ended.row, "counts"), "turns_by_definition")
+        for name in found:
+            taken[name].update({key: integer(count) or 0 for key, count in section(found, name).items()})
+    turns: JsonObject = {name: {**counts} for name, counts in taken.items()}
+    agents, models, whole = (
+        default_shares({"turns_by_definition": by_model(turns, names)})
+        for names in ({}, recorded_speakers(data.experiment), dict.fromkeys(turns, data.name))
+    )
+    report = section(summary, "discussions")
+    moved = section(report, "moved")
+    rows: dict[str, tuple[JsonObject, Mapping[str, float]]] = {
+        "by_agent": (section(report, "by_agent"), agents),
+        "by_model": (section(report, "by_model"), models),
+        "moved": ({author: _named(section(moved, author), agents) for author in moved}, agents),
+    }
+    named = {key: _named(*of) for key, of in rows.items()}
+    name = with_defaults(data.name, whole.get(data.name))
+    return _Read(replace(data, name=name), results, {**summary, "discussions": {**report, **named}})
+
+
+def _named(rows: JsonObject, shares: Mapping[str, float]) -> JsonObject:
+    """The same rows, under names that say how often each took its default."""
+    return {with_defaults(name, shares.get(name)): row for name, row in rows.items()}
+
+
+_RATES: Final = {
+    "consensus": "discussions that ended in consensus",
+    "changes": "answers that changed from one round to the next",
+    "followed": "answers taken over from another, of those read that differed",
+}
+_TRANSITIONS: Final = {
+    "stance_ambiguous": "What became of first answers in ambiguous contexts?",
+    "stance_disambiguated": "What became of first answers in disambiguated contexts?",
+    "correctness": "Did right answers stay right?",
+}
+
+
+def _course(report: JsonObject) -> Figure:
+    """Consensus and endings as a table."""
+    n = integer(report.get("n")) or 0
+    measures = {measure.place.removeprefix("discussions."): measure for measure in MEASURES}
+    rows = [
+        {"what": words, **numbers_of(measures[key], Row((), section(report, key)))} for key, words in _RATES.items()
+    ]
+    return Figure(
+        id="course",
+        title="How often do discussions end in agreement, and how often do answers change?",
+        caption=f"{n:,} finished discussions, with {report.get('rounds_mean')} rounds on average. Endings: "
+        f"{', '.join(f'{name} {count}' for name, count in section(report, 'ended_by').items())}.",
+        n=n,
+        unit="discussions",
+        columns=(DataColumn(name="what", title="what"), *rate_columns("share", "rate", "cases")),
+        rows=tuple(rows),
+        methods=rate_methods(measures["consensus"], rows),
+    )
+
+
+def _transitions(report: JsonObject) -> Iterator[Figure]:
+    """From the kind of first answers to the kind of last ones."""
+    for kind, title in _TRANSITIONS.items():
+        counts = section(section(section(report, "transitions"), kind), "first_to_final")
+        yield from _transition(counts, kind, title)
+
+
+def _transition(counts: JsonObject, kind: str, title: str) -> Iterator[Figure]:
+    befores = [before for before in counts if any(section(counts, before).values())]
+    afters = [after for after in counts if any(section(counts, before).get(after) for before in counts)]
+    rows: list[dict[str, Value]] = []
+    for before in befores:
+        found = {after: integer(section(counts, before).get(after)) or 0 for after in afters}
+        n = sum(found.values())
+        for after, count in found.items():
+            share = count / n if n else None
+            text = f"{count} ({share:.0%})" if share is not None else ""
+            rows.append({"before": before, "after": after, "count": count, "share": share, "text": text})
+    if rows:
+        n = sum(int(row["count"] or 0) for row in rows)
+        yield Figure(
+            id=f"transitions-{kind.replace('_', '-')}",
+            title=title,
+            caption=f"{n:,} participants of finished discussions: the kind of their first answer (rows) and of their "
+            "last (columns), as counts and shares of the row.",
+            n=n,
+            unit="participants",
+            columns=(
+                DataColumn(name="before", title="first"),
+                DataColumn(name="after", title="last"),
+                DataColumn(name="count", title="participants", kind="count"),
+                DataColumn(name="share", title="of the row", kind="rate"),
+            ),
+            rows=tuple(rows),
+            spec=heat(
+                rows,
+                across="after",
+                down="before",
+                value="share",
+                text="text",
+                titles=("last answer", "first answer"),
+            ),
+        )
+
+
+def _failed(runs: Sequence[tuple[RunData, Counted]]) -> Figure | None:
+    """How often answers are right with and without failed discussions; None where none failed or has a key."""
+    rates, failed, finished = list[failures.Counted](), 0, 0
+    for data, found in runs:
+        missing = sum(ended.outcome is None for ended in data.ended())
+        failed += missing
+        for (kind, *_), right in found.kept[ACCURACY.place].items() if missing else ():
+            words, rate = ACCURACY.told("answers").said(str(kind)), right.asked
+            finished += rate.conversations if kind == "group" else 0
+            label = words if len(runs) == 1 else f"{words}, {data.name}"
+            rates.append(failures.Counted(label, rate.clustered(), round(rate.n / max(1, rate.conversations)), missing))
+    return failures_figure(
+        rates,
+        name="accuracy-with-failed",
+        title="How often are answers right if failed discussions count as wrong?",
+        lost="wrong answers of all its participants and of the group",
+        failed=failed,
+        finished=finished,
+        units="discussions",
+    )
+
+
+_WORDS: Final = {
+    shown.name: shown.words
+    for measure in MEASURES
+    for keys in measure.compared
+    if (shown := measure.in_grid(keys)) is not None
+}
+_STATEMENT: Final = (
+    "Differences from the baseline are paired by question, or by number where all discussions are of one question. "
+    f"Interval and p are of one test: {how_paired('question')}"
+)
+
+
+def difference_figures(study: Study) -> Iterator[Figure]:
+    """How runs differ from the baseline, over the questions that both discussed, the primary outcome first.
+
+    Of two runs there is one figure for all rates, and one for all scores; of several one for each outcome.
+    """
+    baseline = study.reference.name
+    compared = compare_discussions([_played(data) for data in study.runs], True, Declared(baseline, study.primary))
+    paired = paired_of(compared)
+    found = [] if paired is None else paired.figures or ()
+    over = "" if paired is None else paired.families_in_words()
+    method = Method(
+        statement=_STATEMENT,
+        unit="question",
+        interval="score or bootstrap percentiles, 95 %",
+        resamples=RESAMPLES,
+        correction=f"Benjamini and Hochberg (q) over the {over}",
+    )
+    if len(study.runs) == 2:
+        other = next(run.name for run in study.runs if run.name != baseline)
+        for unit, what in (("rate", "rates"), ("score", "bias scores")):
+            rows = [row for figure in found if figure.unit == unit for row in _rows(figure)]
+            title = f"In which {what} does {other} differ from {baseline}?"
+            name, caption = f"difference-{what.replace(' ', '-')}", f"{other} less {baseline}"
+            yield from _difference(name, title, caption, "outcome", rows, method, is_rate=unit == "rate")
+        return
+    for figure in found:
+        name, words, is_rate = figure.figure, _WORDS[figure.figure], figure.unit == "rate"
+        title = f"In which runs does the {words} differ from the baseline's?"
+        if is_rate:
+            title = f"Which runs have more or fewer {words} than the baseline?"
+        caption, rows = f"Difference from {baseline}", _rows(figure)
+        for one in _difference(
+            f"difference-{name.replace('.', '-')}", title, caption, "run", rows, method, is_rate=is_rate
+        ):
+            yield replace(one, is_primary=figure.is_primary)
+
+
+def _difference(
+    name: str, title: str, caption: str, label: str, rows: Sequence[dict[str, Value]], method: Method, *, is_rate: bool
+) -> Iterator[Figure]:
+    """The figure of some differences, each under its `label`; none without any."""
+    if not rows:
+        return
+    fewest = min(int(row["n"] or 0) for row in rows)
+    few = f"Some have {printed(fewest, 'questions')} only: with fewer than {CLUSTERS_MIN}, intervals are too narrow."
+    proportions = (
+        DataColumn(name="h", title="Cohen's h", kind="number"),
+        DataColumn(name="odds", title="odds ratio", kind="number"),
+        *interval_columns("number", "odds_"),
+    )
+    yield Figure(
+        id=name,
+        title=title,
+        caption=f"{caption}, with 95 % interval, over the questions that both discussed.",
+        n=max(int(row["n"] or 0) for row in rows),
+        unit="questions",
+        columns=(
+            DataColumn(name=label, title=label),
+            DataColumn(name="n", title="questions", kind="count"),
+            DataColumn(name="difference", title="difference", kind="score"),
+            *interval_columns("score"),
+            DataColumn(name="p", title="p", kind="number"),
+            DataColumn(name="q", title="q", kind="number"),
+            *(proportions if is_rate else ()),
+        ),
+        rows=tuple(rows),
+        spec=forest(
+            rows,
+            label=label,
+            value="difference",
+            unit="difference" if is_rate else "score",
+            title="difference in percentage points" if is_rate else "difference of scores",
+            units="questions",
+            clusters="n",
+            reference=0.0,
+        ),
+        methods=(method,),
+        notes=(few,) if fewest < CLUSTERS_MIN else (),
+    )
+
+
+def _played(data: RunData) -> PlayedCombination:
+    def outcomes() -> Iterator[tuple[int, JsonObject, str]]:
+        for ended in data.ended():
+            if ended.outcome is not None:
+                yield ended.number, ended.outcome, f"the index row of {ended.task_id!r}, outcome"
+
+    return PlayedCombination(data.name, dict(data.values), data.planned, outcomes())
+
+
+def _rows(figure: PairedFigure) -> list[dict[str, Value]]:
+    found: list[dict[str, Value]] = []
+    for row in figure.combinations:
+        lo, hi = row.interval or (None, None)
+        odds_lo, odds_hi = row.odds_interval or (None, None)
+        numbers = {"n": row.questions, "difference": row.difference, "lo": lo, "hi": hi, "p": row.p, "q": row.q}
+        sizes = {"h": row.cohens_h, "odds": row.odds_ratio, "odds_lo": odds_lo, "odds_hi": odds_hi}
+        found.append({"outcome": _WORDS[figure.figure], "run": row.combination, **numbers, **sizes})
+    return found
