@@ -366,6 +366,7 @@ def _position_tables(summary: JsonObject) -> Iterator[Table]:
         yield Table(_PLACES, ("answers", "place"), numbers, rows)
 
 
+REFUSALS: Final[Measure] = total_measure(place="discussions.refusals", cases=_refusals)
 ACCURACY: Final[Measure] = right_measure(
     place="discussions.accuracy.{answers}",
     cases=_accuracy,
@@ -404,7 +405,7 @@ MEASURES: Final[tuple[Measure, ...]] = (
     ),
     total_measure(place="discussions.ended_by.{ending}", cases=lambda result: [((result.ended_by,), 1)]),
     total_measure(place="discussions.passes", cases=lambda result: [((), result.passes)]),
-    total_measure(place="discussions.refusals", cases=_refusals),
+    REFUSALS,
     ACCURACY,
     discussion_measure(
         place="discussions.consensus",

@@ -17,7 +17,7 @@ from mac_runner.environments.discussion.comparisons import (
     primary_words,
 )
 from mac_runner.environments.discussion.formats import FORMATS
-from mac_runner.environments.discussion.measures import ACCURACY, MEASURES
+from mac_runner.environments.discussion.measures import ACCURACY, MEASURES, REFUSALS
 from mac_runner.environments.discussion.outcome import (
     DISCUSSION_CONVERSATION_COLUMNS,
     DiscussionResult,
@@ -82,7 +82,10 @@ class DiscussionResults:
 
     def report(self) -> JsonObject:
         """`discussions`: the counts with rates, scores and intervals; and sections beside it."""
-        report: Any = self.counted.report({"discussions": {key: copy(empty) for key, empty in _BEGUN}})
+        begun = {key: copy(empty) for key, empty in _BEGUN}
+        if self.counted.kept.get(REFUSALS.place):
+            begun["refusals"] = None  # Until a count stands there: where it is not known, there is none.
+        report: Any = self.counted.report({"discussions": begun})
         if power := dict(self._power()):
             report["discussions"]["power"] = power
         found: JsonObject = report
