@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from mac_runner.environments.checked import CheckedEnvironment
 from mac_runner.errors import ConfigError, boundary
@@ -117,6 +117,14 @@ def gated(order: Iterable[Key], waits_for: Mapping[Key, Collection[Key]]) -> lis
         waiting.remove(free)
         ready.append(free)
     return ready
+
+
+def player_of(kind: str, players: Mapping[str, Callable[[Any, Random], str]], name: str) -> Policy:
+    """The scripted player of an environment called `name`. Raises ConfigError naming those there are."""
+    if name not in players:
+        known = ", ".join(sorted(players)) or "none; give its class a mapping `players`"
+        raise ConfigError(f"environment {kind} has no policy {name!r}; it has {known}")
+    return players[name]
 
 
 def ignored_settings(experiment: Experiment, *, role: str, keys: Mapping[str, str]) -> Iterator[Problem]:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
-from mac_runner.environments.base import Policy, ignored_settings
-from mac_runner.errors import ConfigError
+from mac_runner.environments.base import Policy, ignored_settings, player_of
 from mac_runner.registry import EnvironmentSpec
 from mac_runner.section import IDENTITY, Section
 from mac_runner.types import (
@@ -129,9 +128,7 @@ class EchoEnvironment:
 
     def policy(self, name: str) -> Policy:
         """A scripted participant."""
-        if name != "echo":
-            raise ConfigError(f"environment echo has no policy {name!r}; it has echo")
-        return _echo
+        return player_of("echo", {"echo": _echo}, name)
 
 
 def _echo(view: object, random: Random) -> str:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
-from mac_runner.environments.base import Conversation, Policy, ignored_settings
+from mac_runner.environments.base import Conversation, Policy, ignored_settings, player_of
 from mac_runner.environments.generators import Game, generator_spec
-from mac_runner.environments.generators.environment import NAMES, Seats, lineup_of
+from mac_runner.environments.generators.environment import lineup_of
+from mac_runner.environments.generators.game import NAMES, Seats
 from mac_runner.errors import ConfigError
 from mac_runner.registry import ENVIRONMENTS, EnvironmentSpec, environment_specs
 from mac_runner.section import NAME_PATTERN, NoSettings, flaw_of_model
@@ -54,20 +55,11 @@ def as_spec(name: str, value: object) -> EnvironmentSpec[Any]:
 
 def _spec_of(name: str, value: object) -> EnvironmentSpec[Any]:
     if isinstance(value, Game):
-        return generator_spec(
-            value.name,
-            value.script,
-            value.settings or NoSettings,
-            players=value.players,
-            seats=value.seats,
-            names=value.names,
-            results=value.results,
-            rewards=value.rewards,
-        )
+        return generator_spec(value.name, value)
     if inspect.isgeneratorfunction(value):
         if not hasattr(value, "__name__"):
             raise ConfigError(f"{name} is {_described(value)} without a name of its own; write `def` around it")
-        return generator_spec(value.__name__, value, NoSettings)
+        return generator_spec(value.__name__, Game(value))
     if inspect.isclass(value):
         return _spec_of_class(name, value)
     raise ConfigError(f"{name} is {_described(value)}, which is not an environment; allowed: {ALLOWED}")
@@ -123,10 +115,7 @@ class ClassEnvironment:
 
     def policy(self, name: str) -> Policy:
         """A scripted player of the class."""
-        if (player := self._players.get(name)) is None:
-            known = ", ".join(sorted(self._players)) or "none; give the class a mapping `players`"
-            raise ConfigError(f"environment {self._name} has no policy {name!r}; it has {known}")
-        return player
+        return player_of(self._name, self._players, name)
 
 
 def _described(value: object) -> str:

@@ -188,7 +188,7 @@ def test_an_installed_package_is_played_by_its_entry_point(own: Lab) -> None:
 BAD = """\
 import sys
 from asyncio import CancelledError
-from mac_runner.environments.generators import Ask, generator_spec
+from mac_runner.environments.generators import Ask, Game
 from mac_runner.environments.generators.environment import GeneratorEnvironment
 from mac_runner.registry import EnvironmentSpec
 from mac_runner.section import Section
@@ -255,7 +255,7 @@ def interrupts(table):
 
 def broken(method):
     def build(experiment):
-        environment = GeneratorEnvironment(experiment, section="fine", script=fine, settings=Config(), players={})
+        environment = GeneratorEnvironment(experiment, "fine", Game(fine, Config))
         opened = environment.open
         def open_one(task):
             conversation = opened(task)

@@ -17,7 +17,7 @@ from tests.config.conftest import FILE, GAME, loaded, refused
 VILLAGE = """\
 from typing import Annotated
 from pydantic import BaseModel, Field
-from mac_runner.environments.generators import Ask, generator_spec
+from mac_runner.environments.generators import Ask, Game, generator_spec
 from mac_runner.section import IDENTITY, RUNTIME, Section
 
 class Inner(Section):
@@ -37,9 +37,9 @@ def play(table):
     answer = yield Ask(table.agents[0], "Well?")
     return {"answer": answer}
 
-village = generator_spec("village", play, Config)
-plain = generator_spec("plain", play, Plain)
-needy = generator_spec("needy", play, Config, needs="days")
+village = generator_spec("village", Game(play, Config))
+plain = generator_spec("plain", Game(play, Plain))
+needy = generator_spec("needy", Game(play, Config), needs="days")
 game = play
 def echo(table):
     yield

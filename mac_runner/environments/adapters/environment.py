@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from importlib.util import find_spec
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
@@ -13,7 +12,7 @@ from pydantic import Field, JsonValue
 from mac_runner.environments.adapters.conversation import GameConversation
 from mac_runner.environments.adapters.game import Game, GameView
 from mac_runner.environments.adapters.quiet import quiet
-from mac_runner.environments.base import Policy
+from mac_runner.environments.base import Policy, player_of
 from mac_runner.errors import ConfigError, ConversationError, boundary
 from mac_runner.extras import install_command
 from mac_runner.section import IDENTITY, Section
@@ -80,11 +79,7 @@ class AdapterEnvironment:
 
     def policy(self, name: str) -> Policy:
         """A scripted player."""
-        player = self._players.get(name)
-        if player is None:
-            known = ", ".join(sorted(self._players))
-            raise ConfigError(f"environment {self._kind}:{self._name} has no policy {name!r}; it has {known}")
-        return partial(_played, player)
+        return player_of(f"{self._kind}:{self._name}", self._players, name)
 
     def _try_out(self, players: int) -> None:
         """Begin two games from one seed. Raises ConfigError where one cannot begin, or both do not begin alike."""
@@ -106,8 +101,3 @@ def need_package(package: str, extra: str, environment: str) -> None:
             f"`{install_command(extra)}` installs it",
             key=("conversation_config", "environment"),
         )
-
-
-def _played(player: Player, view: object, random: Random) -> str:
-    assert isinstance(view, GameView)
-    return player(view, random)

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from mac_runner.config import AgentDefinition, Experiment
-from mac_runner.environments.base import Policy, gated
+from mac_runner.environments.base import Policy, gated, player_of
 from mac_runner.environments.dialogue import rehearsal
 from mac_runner.environments.discussion.bots import POLICIES
 from mac_runner.environments.discussion.conversation import DiscussionConversation
@@ -54,9 +54,7 @@ class DiscussionEnvironment:
 
     def policy(self, name: str) -> Policy:
         """A scripted discussant."""
-        if name not in POLICIES:
-            raise ConfigError(f"environment discussion has no policy {name!r}; it has {', '.join(sorted(POLICIES))}")
-        return POLICIES[name]
+        return player_of("discussion", POLICIES, name)
 
 
 def _rounds_min(settings: DiscussionConfig, seats: tuple[Seat, ...]) -> int:

@@ -1,4 +1,4 @@
-"""The decorator that makes an environment of a generator function."""
+"""What an environment of a generator function is made from, and the decorator that makes it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,35 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from inspect import isgeneratorfunction
-from typing import Any, overload
+from random import Random
+from typing import Any, Final, TypeAlias, overload
 
 from pydantic import BaseModel
 
-from mac_runner.environments.generators.environment import NAMES, Player, Rewards, Seats
+from mac_runner.environments.generators.conversation import AskView
 from mac_runner.environments.generators.table import Script, Table
 from mac_runner.measures import ResultsSpec
+from mac_runner.types import JsonObject
+
+NAMES: Final = (
+    *("Abel", "Bob", "Caleb", "Dora", "Eve", "Felix", "Grace", "Hugo", "Iris", "Jonas", "Kate", "Leo", "Maya"),
+    *("Nora", "Oscar", "Petra", "Quinn", "Rosa", "Simon", "Tilda", "Ugo", "Vera", "Walter", "Xenia", "Yara", "Zoe"),
+)
+"""The names of seats, for a game that has none of its own."""
+Player: TypeAlias = Callable[[AskView, Random], str]
+"""A scripted player: from what it was asked and has heard to a reply."""
+Seats: TypeAlias = int | Callable[[Any], int] | None
+"""How many seats a game has: a number, or a function of its settings; None: one for each agent definition."""
+Rewards: TypeAlias = Callable[[JsonObject, str], dict[str, float]]
+"""From an outcome and the name of an agent to its rewards by name."""
 
 
 @dataclass(eq=False)
 class Game:
-    """A generator function with all that its environment is made from. Called with a table it is the function."""
+    """A generator function with all that its environment is made from. Called with a table it is the function.
+
+    Raises TypeError for what cannot be such.
+    """
 
     script: Script
     settings: type[BaseModel] | None = None
@@ -26,6 +43,15 @@ class Game:
     names: Sequence[str] = NAMES
     results: Callable[[], ResultsSpec] | None = None
     rewards: Rewards | None = None
+
+    def __post_init__(self) -> None:
+        if not isgeneratorfunction(self.script):
+            raise TypeError(f"game decorates a generator function; {_named(self.script)} has no `yield`")
+        if self.settings is not None and not _is_model(self.settings):
+            raise TypeError(f"game: settings is {_named(self.settings)}; give a pydantic model, the class itself")
+        _refuse_players(self.players)
+        _refuse_names(self.names)
+        update_wrapper(self, self.script)
 
     @property
     def name(self) -> str:
@@ -45,7 +71,7 @@ def game(script: Script, /) -> Game: ...
 def game(
     *,
     settings: type[BaseModel] | None = None,
-    players: Mapping[str, Player] | None = None,
+    players: Mapping[str, Player] = ...,
     seats: Seats = None,
     names: Sequence[str] = NAMES,
     results: Callable[[], ResultsSpec] | None = None,
@@ -53,17 +79,7 @@ def game(
 ) -> Callable[[Script], Game]: ...
 
 
-def game(
-    script: Script | None = None,
-    /,
-    *,
-    settings: type[BaseModel] | None = None,
-    players: Mapping[str, Player] | None = None,
-    seats: Seats = None,
-    names: Sequence[str] = NAMES,
-    results: Callable[[], ResultsSpec] | None = None,
-    rewards: Rewards | None = None,
-) -> Game | Callable[[Script], Game]:
+def game(script: Script | None = None, /, **made_from: Any) -> Game | Callable[[Script], Game]:
     """Make an environment of a generator function: `@game`, or `@game(settings=Model, seats=2)`.
 
     `settings` is a pydantic model that checks `settings:` of the experiment file, and is `table.settings`. `players`
@@ -76,25 +92,17 @@ def game(
     """
 
     def decorate(function: Script) -> Game:
-        if not isgeneratorfunction(function):
-            raise TypeError(f"game decorates a generator function; {_named(function)} has no `yield`")
-        if settings is not None and not _is_model(settings):
-            raise TypeError(f"game: settings is {_named(settings)}; give a pydantic model, the class itself")
-        _refuse_players(players)
-        _refuse_names(names)
-        made = Game(function, settings, dict(players or {}), seats, tuple(names), results, rewards)
-        update_wrapper(made, function)
-        return made
+        return Game(function, **made_from)
 
     return decorate if script is None else decorate(script)
 
 
 def _refuse_players(players: object) -> None:
-    if not isinstance(players, Mapping | None):
+    if not isinstance(players, Mapping):
         raise TypeError(
             f"game: players is {_named(players)}; give a dict from names to functions `player(view, random)`"
         )
-    for name, player in (players or {}).items():
+    for name, player in players.items():
         if not isinstance(name, str) or not callable(player):
             raise TypeError(f"game: the player {name!r} is {_named(player)}; give a function `player(view, random)`")
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from mac_runner.config import AgentDefinition, Experiment, RetryConfig, reply_form_of
-from mac_runner.environments.base import Policy
+from mac_runner.environments.base import Policy, player_of
 from mac_runner.environments.dialogue import rehearsal
 from mac_runner.environments.templates import said_of_template
 from mac_runner.environments.town_of_salem.bots import POLICIES
@@ -20,7 +20,6 @@ from mac_runner.environments.town_of_salem.rules.moves import new_game
 from mac_runner.environments.town_of_salem.seat.asking import Asking
 from mac_runner.environments.town_of_salem.seat.prompts import Prompts
 from mac_runner.environments.town_of_salem.settings import GameCalendar, GameConfig
-from mac_runner.errors import ConfigError
 from mac_runner.types import Lineup, Reply, Task, stable_hash
 
 _DAYS_MIN: Final = 2
@@ -124,10 +123,7 @@ class TownOfSalem:
 
     def policy(self, name: str) -> Policy:
         """The scripted player called `name`."""
-        if name not in POLICIES:
-            known = ", ".join(POLICIES)
-            raise ConfigError(f"town_of_salem has no scripted policy {name!r}; it has: {known}")
-        return self._catalogue.bound(POLICIES[name])
+        return self._catalogue.bound(player_of("town_of_salem", POLICIES, name))
 
 
 def _turns_min(players: int, calendar: GameCalendar) -> int:
