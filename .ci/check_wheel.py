@@ -9,7 +9,7 @@ import zipfile
 from importlib.metadata import metadata
 from pathlib import Path
 
-DATA = ("mac_runner/py.typed",)
+DATA = ("mac_runner/py.typed", "mac_runner/environments/town_of_salem/bots/wordings.yaml")
 SOURCES = ("LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "docs/", "examples/", "experiments/", "tests/")
 BIN = Path(sys.executable).parent
 

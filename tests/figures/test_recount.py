@@ -32,12 +32,12 @@ pytest.importorskip("scipy")
 pandas = pytest.importorskip("pandas")
 
 PLAYER = """
-from mac_runner.environments.town_of_salem.bots.policies import play_to_win
+from mac_runner.environments.town_of_salem.bots import POLICIES
 
 def shaky(view, chance):
     if chance.random() < 0.006:
         raise ValueError("lost the thread")
-    return play_to_win(view, chance)
+    return POLICIES["heuristic"](view, chance)
 """
 
 MODELS = {"careful": scripted("./player.py:shaky"), "lucky": scripted("random")}

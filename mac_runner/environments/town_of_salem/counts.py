@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mac_runner.environments.dialogue import Replies
-from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, leaning
-from mac_runner.environments.town_of_salem.claims.estimates import estimates
+from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, estimates, leaning
 from mac_runner.environments.town_of_salem.history import effects
 from mac_runner.environments.town_of_salem.measures import Count
 from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind

@@ -5,14 +5,21 @@ from __future__ import annotations
 from mac_runner.environments.reading import Cause, Problem
 from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.bots.beliefs import Room, chances_of_lie, form_beliefs
-from mac_runner.environments.town_of_salem.bots.kinds import KINDS, Kind, Means, Sentence, join_names, names_of
-from mac_runner.environments.town_of_salem.bots.night_talk import TARGET
 from mac_runner.environments.town_of_salem.bots.seat import Seat
-from mac_runner.environments.town_of_salem.bots.statements import Statement, accuse, claim, clear, understand, write
-from mac_runner.environments.town_of_salem.bots.tactics import Aim, tactic
-from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, extract
+from mac_runner.environments.town_of_salem.bots.speech import (
+    Kind,
+    Sentence,
+    Statement,
+    plain,
+    points_in,
+    read_wordings,
+    understand,
+    wordings,
+    write,
+)
+from mac_runner.environments.town_of_salem.bots.tactics import Aim, check_tactics, tactic
+from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, estimates, extract
 from mac_runner.environments.town_of_salem.claims.attribution import CONTINUING
-from mac_runner.environments.town_of_salem.claims.estimates import estimates
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.counts import measure
 from mac_runner.environments.town_of_salem.environment import TownOfSalem

@@ -36,6 +36,7 @@ from mac_runner.environments.town_of_salem.testing import (
     Seat,
     SeatView,
     Step,
+    check_tactics,
     deal,
     extract,
     others,
@@ -170,14 +171,17 @@ def test_role_that_contradicts_another_is_refused() -> None:
     assert "poisoner" not in ROLES
 
 
-def test_tactic_that_there_is_not_is_named_with_its_ability_and_two_of_one_name_are_refused() -> None:
+def test_role_with_a_tactic_that_there_is_not_is_refused_when_it_is_registered() -> None:
     ability = replace(POISONER.abilities[0], tactic="first_of_all")
-    register(replace(POISONER, abilities=(ability,)))
-    try:
-        with pytest.raises(LookupError, match="<poison> of Poisoner: there is no tactic 'first_of_all'"):
-            play(open_game(("poisoner", "sheriff", "doctor")), POLICIES["heuristic"])
-    finally:
-        unregister("poisoner")
+    with pytest.raises(ValueError, match="<poison> of Poisoner: there is no tactic 'first_of_all'"):
+        register(replace(POISONER, abilities=(ability,)))
+
+    assert "poisoner" not in ROLES
+    for role in ROLES.values():
+        check_tactics(role)
+
+
+def test_two_tactics_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="there is a tactic 'first_in_the_alphabet' already"):
         tactic(first_in_the_alphabet)
 

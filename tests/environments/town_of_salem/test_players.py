@@ -27,7 +27,6 @@ from mac_runner.environments.town_of_salem.testing import (
     POLICIES,
     RESULT,
     ROLES,
-    TARGET,
     Cause,
     Choice,
     Chosen,
@@ -41,10 +40,9 @@ from mac_runner.environments.town_of_salem.testing import (
     Room,
     Seance,
     SeatView,
-    accuse,
     chances_of_lie,
-    claim,
     form_beliefs,
+    plain,
     private,
     public,
     understand,
@@ -205,7 +203,7 @@ def test_heuristic_player_betrays_itself_to_no_medium(role: str) -> None:
 
 def test_own_finding_outweighs_the_word_of_a_stranger() -> None:
     game = open_game(ELEVEN)
-    text = accuse(["Beatrice"])
+    text = plain("guilty", name="Beatrice")
     game.log.append(tuple(public(game.state, EventKind.SPEECH, player=who, text=text) for who in ("Caleb", "Dorothea")))
     game.log.append((private(game.state, RESULT, (0,), about="Elias", finding="suspicious"),))
     beliefs = form_beliefs(view_of(game.state, game.log, 0))
@@ -349,7 +347,8 @@ class Doing(Case):
         self.heard = [finds(self.table, about, finding) for about, finding in told.get("finds", {}).items()]
         for who, said in told.get("say", {}).items():
             kind, _, role = said.partition(" ")
-            words = claim(role) if kind == "claims" else accuse([self.table.name(role)])
+            is_claim = kind == "claims"
+            words = plain("claim", role=role) if is_claim else plain("guilty", name=self.table.name(role))
             self.heard.append(says(self.table, who, words))
         for key, value in told.items():
             if key not in ("town", "finds", "say"):
@@ -398,7 +397,7 @@ def test_role_without_a_reason_harms_nobody() -> None:
 def test_veteran_goes_on_alert_once_known() -> None:
     table = town_of("veteran")
     table.go_to(Phase.NIGHT, day=1)
-    known = says(table, "veteran", claim("Veteran"))
+    known = says(table, "veteran", plain("claim", role="Veteran"))
 
     assert all(deed(table, known, seed=seed)[0] == "alert" for seed in range(10))
     assert any(deed(table, seed=seed)[0] == "wait" for seed in range(10))
@@ -408,7 +407,10 @@ def test_jester_claims_what_cannot_be_true() -> None:
     table = town_of("jester")
     table.go_to(Phase.DISCUSSION, day=2)
     # There are two Sheriffs on the list, and one Doctor.
-    claims = says(table, "sheriff", claim("Sheriff")), says(table, "doctor", claim("Doctor"))
+    claims = (
+        says(table, "sheriff", plain("claim", role="Sheriff")),
+        says(table, "doctor", plain("claim", role="Doctor")),
+    )
 
     deeds = [deed(table, *claims, seed=seed) for seed in range(10)]
     assert {(verb, understand(words).claims) for verb, words in deeds} == {("speak", "Doctor")}
@@ -443,7 +445,7 @@ def test_mafia_kills_whom_its_leader_named_last() -> None:
     team = [table.seat(who) for who in ("godfather", "mafioso", "framer")]
 
     def named(who: str, whom: str) -> Event:
-        said = {"channel": "mafia", "player": table.name(who), "text": TARGET.wordings[0].format(name=table.name(whom))}
+        said = {"channel": "mafia", "player": table.name(who), "text": plain("target", name=table.name(whom))}
         return private(table.state, EventKind.CHAT, team, **said)
 
     chat = named("mafioso", "doctor"), named("godfather", "escort"), named("framer", "lookout")

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
 
-from mac_runner.environments.town_of_salem.bots.statements import Statement, understand
+from mac_runner.environments.town_of_salem.bots.speech import understand
 from mac_runner.environments.town_of_salem.model.events import (
     MAFIA_MEMBER,
     NOT_SUSPICIOUS,
@@ -47,73 +46,82 @@ _CLEARED = -1.0
 _UNCONTESTED = 1.5
 
 
-class Source(StrEnum):
-    """How a seat knows what it knows of another player."""
-
-    RESULT = "an investigation"
-    VISIT = "the one visit to a house whose owner was murdered"
-    MAFIA_VISIT = "a visit of the Mafia"
-    SHOWN = "the player showed it to all"
-
-
 class Finding(NamedTuple):
     """What a seat knows of another player."""
 
     is_guilty: bool
-    source: Source
+    kind: str
+    """The kind of sentence that tells of it."""
     day: int
     """The day it was shown, or the night it was found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beliefs:
-    """Suspicion by living player (oneself excluded), role claims so far, and this seat's own findings.
-
-    `unclaimed` are the roles the list still has room for when the living are taken at their word.
-    """
+    """What one seat makes of the game so far."""
 
     suspicion: Mapping[str, float]
+    """By living player, oneself excluded."""
     claims: Mapping[str, str]
+    """The role that each player claims, or showed to all."""
     findings: Mapping[str, Finding]
-    unclaimed: Sequence[str]
+    """This seat's own."""
+    unclaimed: Sequence[Role]
+    """What the role list still has room for when the living are taken at their word."""
+    contradicted: frozenset[str]
+    """The living others whose claims it has no room for."""
+    silent: Sequence[str]
+    """Those who should have claimed a role by now."""
 
     def most_suspicious(self) -> tuple[str, float] | None:
         """The player with the highest score; the first in seat order among equals."""
-        if not self.suspicion:
-            return None
-        name = max(self.suspicion, key=lambda name: self.suspicion[name])
-        return name, self.suspicion[name]
+        return max(self.suspicion.items(), key=lambda found: found[1], default=None)
 
 
 def form_beliefs(view: SeatView) -> Beliefs:
     """Weigh everything this seat has seen."""
     said = [(speaker, understand(text)) for speaker, text in _utterances(view)]
     claims = {speaker: statement.claims for speaker, statement in said if statement.claims}
-    revealed = [event for event in view.public if event.kind is EventKind.REVEALED]
-    claims.update((event.text("player"), event.text("role")) for event in revealed)
-    findings = own_findings(view, claims)
-    findings.update(
-        (event.text("player"), Finding(is_guilty=False, source=Source.SHOWN, day=event.day))
-        for event in revealed
-        if event.text("player") != view.name
-    )
+    claims |= {e.text("player"): e.text("role") for e in view.public if e.kind is EventKind.REVEALED}
+    others = [name for name in view.living if name != view.name]
+    living = {name: role for name, role in claims.items() if name in others}
+    graves = [role for role in view.graveyard.values() if role != UNKNOWN_ROLE]
+    room = Room(view.lobby, [*graves, *(view.team.values() or ([view.role.name] if view.is_alive else []))])
+    unclaimed = [ROLES[role.lower()] for role in room.left(living.values())]
     score: dict[str, float] = defaultdict(float)
+    findings = own_findings(view, claims)
     for name, finding in findings.items():
         score[name] += _OWN_FINDING if finding.is_guilty else -_OWN_FINDING / 2
-    room = _room(view)
-    living = claims_of_living(view, claims)
-    _weigh_claims(view, room, living, score)
-    for speaker, accused, is_accusation in _distinct(said):
-        _weigh_word(view, claims, score, (speaker, accused), is_accusation=is_accusation)
-    _weigh_ballots(view, score)
-    _weigh_odds(view, score)
-    _weigh_silence(view, room, living, score)
-    others = (name for name in view.living if name != view.name)
+    # Where more players claim a role than the list has, some of them lie.
+    chances = chances_of_lie(room, living)
+    for name, chance in chances.items():
+        score[name] += _FALSE_CLAIM * chance
+        if not chance and room.named[living[name]] and view.day > CLAIMING_DAY:
+            # The holder of this role would have spoken up against a liar by now.
+            score[name] -= _UNCONTESTED
+    # Each accusation or clearing once per speaker, the last word of a speaker about a player counting.
+    words: dict[tuple[str, str], bool] = {}
+    for speaker, statement in said:
+        words |= {(speaker, name): True for name in statement.accuses}
+        words |= {(speaker, name): False for name in statement.clears}
+    _weigh_words(view, claims, words, score)
+    for _, judge in wrong_ballots(view):
+        score[judge] += _WRONG_BALLOT
+    # The share of the others who must be evil by the role list and the graves.
+    evil = _evil_in(view.lobby) - sum(not is_town_role(role) for role in graves)
+    for name in others:
+        score[name] += _ODDS * max(0.0, evil / len(others) - 0.5)
+    # A role that hides may claim nothing for ever, and could be any of the silent.
+    silent = [name for name in others if name not in claims] if view.day > CLAIMING_DAY else []
+    for name in silent:
+        score[name] += _SILENCE * (1.0 - any(role.hides for role in unclaimed) / len(silent))
     return Beliefs(
         suspicion={name: score[name] for name in others},
         claims=claims,
         findings=findings,
-        unclaimed=room.left(living.values()),
+        unclaimed=unclaimed,
+        contradicted=frozenset(name for name, chance in chances.items() if chance),
+        silent=silent,
     )
 
 
@@ -129,83 +137,35 @@ def _utterances(view: SeatView) -> Iterator[tuple[str, str]]:
             yield event.text("player"), event.text("text")
 
 
-def _distinct(said: list[tuple[str, Statement]]) -> Iterator[tuple[str, str, bool]]:
-    """Each accusation or clearing once per speaker, the last word of a speaker about a player counting."""
-    words: dict[tuple[str, str], bool] = {}
-    for speaker, statement in said:
-        for name in statement.accuses:
-            words[speaker, name] = True
-        for name in statement.clears:
-            words[speaker, name] = False
-    for (speaker, name), is_accusation in words.items():
-        yield speaker, name, is_accusation
-
-
-def claims_of_living(view: SeatView, claims: Mapping[str, str]) -> dict[str, str]:
-    """The claims of the living others."""
-    return {name: role for name, role in claims.items() if name in view.living and name != view.name}
-
-
-def contradicted(view: SeatView, claims: Mapping[str, str]) -> dict[str, str]:
-    """The living others whose claims the role list has no room for, with what they claim."""
-    living = claims_of_living(view, claims)
-    return {name: living[name] for name, chance in chances_of_lie(_room(view), living).items() if chance}
-
-
-def _room(view: SeatView) -> Room:
-    known = [role for role in view.graveyard.values() if role != UNKNOWN_ROLE]
-    own = [*view.team.values()] or ([view.role.name] if view.is_alive else [])
-    return Room(view.lobby, [*known, *own])
-
-
-def _weigh_claims(view: SeatView, room: Room, claims: Mapping[str, str], score: dict[str, float]) -> None:
-    """Where more players claim a role than the list has, some of them lie."""
-    for name, chance in chances_of_lie(room, claims).items():
-        score[name] += _FALSE_CLAIM * chance
-        if not chance and room.named[claims[name]] and view.day > CLAIMING_DAY:
-            # The holder of this role would have spoken up against a liar by now.
-            score[name] -= _UNCONTESTED
-
-
-def _weigh_word(
+def _weigh_words(
     view: SeatView,
     claims: Mapping[str, str],
+    words: Mapping[tuple[str, str], bool],
     score: dict[str, float],
-    said: tuple[str, str],
-    *,
-    is_accusation: bool,
 ) -> None:
-    """What one player's word about another adds to the score of both."""
-    speaker, about = said
-    if speaker == view.name or speaker == about:
-        return
-    shown = view.graveyard.get(about)
-    if shown == UNKNOWN_ROLE:
-        return
-    if shown is not None:
-        # The grave shows whether the word was true.
-        was_right = is_accusation != is_town_role(shown)
-        wrong = _BAD_INFORMER if is_informed(claims.get(speaker)) and is_accusation else _BAD_ACCUSER
-        score[speaker] += -_BAD_ACCUSER if was_right else wrong
-        return
-    weight = _credit(view, claims, speaker, score[speaker])
-    score[about] += weight if is_accusation else _CLEARED * min(weight, 1.0)
+    """What players said about one another, against or for them, adds to the score of both."""
+    for (speaker, about), is_accusation in words.items():
+        shown = view.graveyard.get(about)
+        if speaker in (view.name, about) or shown == UNKNOWN_ROLE:
+            continue
+        if shown is None:
+            weight = _credit(view, claims, speaker, score[speaker])
+            score[about] += weight if is_accusation else _CLEARED * min(weight, 1.0)
+        elif is_accusation != is_town_role(shown):
+            # The grave shows whether the word was true.
+            score[speaker] -= _BAD_ACCUSER
+        else:
+            score[speaker] += _BAD_INFORMER if is_informed(claims.get(speaker)) and is_accusation else _BAD_ACCUSER
 
 
 def _credit(view: SeatView, claims: Mapping[str, str], speaker: str, doubt: float) -> float:
-    shown = view.graveyard.get(speaker)
-    if shown is not None and shown != UNKNOWN_ROLE:
-        if not is_town_role(shown):
-            return 0.0
-        return _PROVEN_WORD if is_informed(shown) else _BARE_WORD
-    credit = _INFORMED_WORD if is_informed(claims.get(speaker)) else _BARE_WORD
-    return credit / (1.0 + max(doubt, 0.0))
-
-
-def _weigh_ballots(view: SeatView, score: dict[str, float]) -> None:
-    """Judges whose ballot the grave then showed to be wrong."""
-    for _, judge in wrong_ballots(view):
-        score[judge] += _WRONG_BALLOT
+    shown = view.graveyard.get(speaker, UNKNOWN_ROLE)
+    if shown == UNKNOWN_ROLE:
+        credit = _INFORMED_WORD if is_informed(claims.get(speaker)) else _BARE_WORD
+        return credit / (1.0 + max(doubt, 0.0))
+    if not is_town_role(shown):
+        return 0.0
+    return _PROVEN_WORD if is_informed(shown) else _BARE_WORD
 
 
 def wrong_ballots(view: SeatView) -> Iterator[tuple[str, str]]:
@@ -224,34 +184,8 @@ def wrong_ballots(view: SeatView) -> Iterator[tuple[str, str]]:
 @cache
 def _evil_in(lobby: tuple[str, ...]) -> float:
     """How many players of a role list do not belong to the Town, on average."""
-    slots = [[ROLES[role].faction is not Faction.TOWN for role in roles_of(slot)] for slot in lobby]
+    slots = [[not is_town_role(role) for role in slot] for slot in _slots(lobby)]
     return sum(sum(slot) / len(slot) for slot in slots)
-
-
-def _weigh_odds(view: SeatView, score: dict[str, float]) -> None:
-    """The share of the others who must be evil by the role list and the graves."""
-    evil = _evil_in(view.lobby) - sum(
-        not is_town_role(role) for role in view.graveyard.values() if role != UNKNOWN_ROLE
-    )
-    others = [name for name in view.living if name != view.name]
-    odds = evil / len(others) if others else 0.0
-    for name in others:
-        score[name] += _ODDS * max(0.0, odds - 0.5)
-
-
-def _weigh_silence(view: SeatView, room: Room, claims: Mapping[str, str], score: dict[str, float]) -> None:
-    """Those who have claimed no role for too long; a role that hides may, and could be any of the silent."""
-    silent = silent_players(view, claims)
-    is_one_hiding = any(ROLES[role.lower()].hides for role in room.left(claims.values()))
-    for name in silent:
-        score[name] += _SILENCE * (1.0 - is_one_hiding / len(silent))
-
-
-def silent_players(view: SeatView, claims: Mapping[str, str]) -> list[str]:
-    """Those who should have claimed a role by now."""
-    if view.day <= CLAIMING_DAY:
-        return []
-    return [name for name in view.living if name not in claims and name != view.name]
 
 
 def role_named(name: str | None) -> Role | None:
@@ -259,16 +193,12 @@ def role_named(name: str | None) -> Role | None:
     return None if name is None else ROLES.get(name.lower())
 
 
-@follows_roles
-@cache
-def is_town_role(name: str) -> bool:
+def is_town_role(name: str | None) -> bool:
     """Whether a role, by its public name, belongs to the Town; False for an unknown one."""
     role = role_named(name)
     return role is not None and role.faction is Faction.TOWN
 
 
-@follows_roles
-@cache
 def is_informed(name: str | None) -> bool:
     """Whether the word of this role's holder about others has a source."""
     role = role_named(name)
@@ -334,23 +264,23 @@ def chances_of_lie(room: Room, claims: Mapping[str, str]) -> dict[str, float]:
 
 
 def own_findings(view: SeatView, claims: Mapping[str, str]) -> dict[str, Finding]:
-    """Whether others are guilty, by this seat's own investigations; those they leave open are left out."""
+    """Who is guilty and who is not, by what this seat found and saw; what leaves that open is left out."""
     findings: dict[str, Finding] = {}
     for event in view.private:
         if event.kind is RESULT:
             about, finding = event.text("about"), event.text("finding")
             visitors = visitors_in(finding)
             if visitors is not None:
-                caught = Finding(is_guilty=True, source=Source.VISIT, day=event.day)
-                findings.update(dict.fromkeys(_caught(view, event, visitors), caught))
-                continue
-            verdict = _verdict(view, finding, claims.get(about))
-            if verdict is not None:
-                findings[about] = Finding(is_guilty=verdict, source=Source.RESULT, day=event.day)
+                findings |= dict.fromkeys(_caught(view, event, visitors), Finding(True, "caught", event.day))
+            elif (verdict := _verdict(view, finding, claims.get(about))) is not None:
+                findings[about] = Finding(verdict, "guilty" if verdict else "innocent", event.day)
         elif event.notice.says is Says.VISITED_BY_MAFIA:
             # The Mafia does not call on its own.
-            visit = Finding(is_guilty=False, source=Source.MAFIA_VISIT, day=event.day)
-            findings.update((name, visit) for name in event.names("visited") if name != view.name)
+            others = [name for name in event.names("visited") if name != view.name]
+            findings |= dict.fromkeys(others, Finding(False, "called on", event.day))
+    for event in view.public:
+        if event.kind is EventKind.REVEALED and event.text("player") != view.name:
+            findings[event.text("player")] = Finding(False, "shown", event.day)
     return findings
 
 

@@ -10,20 +10,12 @@ from functools import cache, cached_property
 from itertools import takewhile
 from random import Random
 
-from mac_runner.environments.town_of_salem.bots.beliefs import (
-    Beliefs,
-    form_beliefs,
-    is_town_role,
-    role_named,
-    silent_players,
-)
-from mac_runner.environments.town_of_salem.bots.kinds import Sentence
-from mac_runner.environments.town_of_salem.bots.statements import Statement, accuse, claim, clear, understand, write
+from mac_runner.environments.town_of_salem.bots.beliefs import Beliefs, form_beliefs, role_named
+from mac_runner.environments.town_of_salem.bots.speech import Sentence, plain, points_of, understand, write
 from mac_runner.environments.town_of_salem.model.events import DEFENCE_TOO_STRONG, RESULT, Event, EventKind
 from mac_runner.environments.town_of_salem.model.state import Faction
-from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
+from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
-from mac_runner.environments.town_of_salem.roles.town import JAILED
 from mac_runner.environments.town_of_salem.rules.acts import WILL_CHARS_MAX
 from mac_runner.environments.town_of_salem.rules.lobbies import roles_in_play
 from mac_runner.environments.town_of_salem.seat.knowledge import Choice, SeatView
@@ -32,8 +24,8 @@ from mac_runner.environments.town_of_salem.seat.knowledge import Choice, SeatVie
 _VOTE_FROM = 1.8
 _EASIER_EACH_DAY = 0.15
 _VOTE_FROM_MIN = 0.7
-# Below this suspicion a claim is taken for true.
-_TRUSTED = 1.0
+TRUSTED = 1.0
+"""Below this suspicion a claim, and the word of one who may know, is taken for true."""
 # How much more likely a killer chooses a player who speaks against the killer's side.
 _REVENGE = 3.0
 
@@ -51,7 +43,16 @@ class Seat:
     def __init__(self, view: SeatView, chance: Random) -> None:
         self.view = view
         self.chance = chance
-        self.choices: dict[str, Choice] = {choice.verb: choice for choice in view.choices}
+        self.choices = {choice.verb: choice for choice in view.choices}
+        self.is_town = view.role.faction is Faction.TOWN
+        self.is_hostile = view.role.is_hostile_to_town or (view.role.group is not None and not self.is_town)
+        """Whether this seat wins when the Town loses, so that any lynch outside its team helps it."""
+        self.quarry = view.quarry if view.quarry in view.living else None
+        """The target it wants lynched, while that target lives."""
+        self.enough = max(_VOTE_FROM_MIN, _VOTE_FROM - _EASIER_EACH_DAY * (view.day - 2))
+        """The suspicion it takes today to vote, to judge guilty and to execute."""
+        self.roles_in_play = roles_in_play(view.lobby)
+        """Every role that the game may hold."""
 
     # Who it is and what it knows.
 
@@ -60,50 +61,26 @@ class Seat:
         """Formed when first asked for: not every turn needs them."""
         return form_beliefs(self.view)
 
-    @property
-    def is_hostile(self) -> bool:
-        """Whether this seat wins when the Town loses, so that any lynch outside its team helps it."""
-        role = self.view.role
-        return role.is_hostile_to_town or (role.group is not None and not self.is_town)
-
-    @property
-    def is_town(self) -> bool:
-        """Whether this seat is of the Town."""
-        return self.view.role.faction is Faction.TOWN
-
-    @property
-    def quarry(self) -> str | None:
-        """The target it wants lynched, while that target lives."""
-        return self.view.quarry if self.view.quarry in self.view.living else None
-
-    @property
-    def enough(self) -> float:
-        """The suspicion it takes today to vote, to judge guilty and to execute."""
-        return max(_VOTE_FROM_MIN, _VOTE_FROM - _EASIER_EACH_DAY * (self.view.day - 2))
-
-    @property
-    def roles_in_play(self) -> Sequence[Role]:
-        """Every role that the game may hold."""
-        return roles_in_play(self.view.lobby)
+    def doubt(self, name: str) -> float:
+        """How suspicious a player is."""
+        return self.beliefs.suspicion.get(name, 0.0)
 
     @cached_property
     def known_roles(self) -> dict[str, str]:
         """The exact roles this seat found, or read in its team's chat."""
-        known = {
-            name: role
-            for event in self.view.private
-            if event.kind is EventKind.CHAT and event.data["channel"] == Faction.MAFIA
-            for name, role in understand(event.text("text")).roles
-        }
+        known: dict[str, str] = {}
+        for event in self.view.private:
+            if event.kind is EventKind.CHAT and event.data["channel"] == Faction.MAFIA:
+                known |= understand(event.text("text")).roles
         for event in self.view.private:
             role = event.text("finding").partition(" ")[2] if event.kind is RESULT else ""
             if role_named(role) is not None:
                 known[event.text("about")] = role
         return known
 
-    def is_jailed(self) -> bool:
-        """Whether this seat is in jail tonight."""
-        return any(event.kind is JAILED and event.day == self.view.day for event in self.view.private)
+    def role_of(self, name: str) -> str | None:
+        """The role that a player is known to hold, else claims."""
+        return self.known_roles.get(name) or self.beliefs.claims.get(name)
 
     def _accusations(self, accused: set[str]) -> list[Event]:
         """Everything said in public against any of these players."""
@@ -142,26 +119,21 @@ class Seat:
     def others(self, choice: Choice) -> list[str]:
         """Targets but oneself; a member of the Town avoids those who may shoot their visitors."""
         others = [name for name in choice.targets if name != self.view.name]
-        safe = [name for name in others if not (self.is_town and self._shoots_visitors(name))]
-        return safe or others or list(choice.targets)
-
-    def _shoots_visitors(self, name: str) -> bool:
-        role = role_named(self.beliefs.claims.get(name))
-        return role is not None and role.shoots_visitors
+        claimed = {name: role_named(self.beliefs.claims.get(name)) for name in others if self.is_town}
+        shooters = {name for name, role in claimed.items() if role is not None and role.shoots_visitors}
+        return [name for name in others if name not in shooters] or others or list(choice.targets)
 
     def worst(self, choice: Choice) -> str:
         """The most suspicious target."""
-        suspicion, others = self.beliefs.suspicion, self.others(choice)
-        worst = max(suspicion.get(name, 0.0) for name in others)
-        return self.pick([name for name in others if suspicion.get(name, 0.0) >= worst])
+        others = self.others(choice)
+        worst = max(map(self.doubt, others))
+        return self.pick([name for name in others if self.doubt(name) >= worst])
 
     def worth_protecting(self, names: Sequence[str]) -> list[str]:
         """Those of `names` that the Town needs most, as far as their claims are believed."""
         claims, suspicion = self.beliefs.claims, self.beliefs.suspicion
         return [
-            name
-            for name in names
-            if self.weight_of(claims.get(name)) > 1.0 and suspicion.get(name, _TRUSTED) < _TRUSTED
+            name for name in names if self.weight_of(claims.get(name)) > 1.0 and suspicion.get(name, TRUSTED) < TRUSTED
         ]
 
     def weight_of(self, role: str | None) -> float:
@@ -171,22 +143,21 @@ class Seat:
     def victim(self, targets: Sequence[str] | None = None) -> str:
         """The one that a killer wants dead: drawn, likelier with a dangerous role and an undoubted word."""
         view = self.view
-        living = [name for name in targets or view.living if name not in view.team and name != view.name]
         survivors = self._survivors()
-        living = [name for name in living if name not in survivors] or living or list(view.living)
+        outside = [name for name in targets or view.living if name not in view.team and name != view.name]
+        names = [name for name in outside if name not in survivors] or outside or list(view.living)
         enemies = self.enemies()
-        return self.draw(living, [self._danger(name) * (_REVENGE if name in enemies else 1.0) for name in living])
+        return self.draw(names, [self._danger(name) * (_REVENGE if name in enemies else 1.0) for name in names])
 
     def _danger(self, name: str) -> float:
-        role = self.known_roles.get(name) or self.beliefs.claims.get(name)
+        role = self.role_of(name)
         weight = self.weight_of(role)
-        silent = [name for name in silent_players(self.view, self.beliefs.claims) if name not in self.view.team]
-        hidden = [role.worth for role in map(role_named, self.beliefs.unclaimed) if role is not None and role.hides]
+        silent = [name for name in self.beliefs.silent if name not in self.view.team]
+        hidden = [other.worth for other in self.beliefs.unclaimed if other.hides]
         if role is None and name in silent and hidden:
             weight += (max(hidden) - weight) / len(silent)
         # The Town may lynch by itself those it doubts.
-        doubt = max(0.0, self.beliefs.suspicion.get(name, 0.0))
-        return weight / (1.0 + doubt)
+        return weight / (1.0 + max(0.0, self.doubt(name)))
 
     def _survivors(self) -> set[str]:
         """The players this seat tried to kill last night, and those ever too strong for it."""
@@ -229,6 +200,10 @@ class Seat:
         names = (self.view.name, self.view.role.name)
         return (e for e in self.view.private if e.kind is EventKind.CHAT and e.data["player"] in names)
 
+    def since(self, day: int) -> Iterator[Event]:
+        """The public events of that day and later, the latest first."""
+        return takewhile(lambda event: event.day >= day, reversed(self.view.public))
+
     def words(self, sentences: Iterable[Sentence]) -> str:
         """These sentences in words that this seat has not used before, nor others today, as far as there are some."""
         view = self.view
@@ -236,7 +211,7 @@ class Seat:
         own = "\n".join(event.text("text") for event in (*self.speeches, *self.chats(), *whispers))
         heard = "\n".join(
             event.text("text").replace(event.text("player"), view.name)
-            for event in self.of_today()
+            for event in self.since(view.day)
             if event.kind is EventKind.SPEECH
         )
         chosen: list[str] = []
@@ -250,64 +225,34 @@ class Seat:
             chosen.append(wordings[text])
         return " ".join(chosen)
 
-    def of_today(self) -> Iterator[Event]:
-        """The public events of this day, the latest first."""
-        return takewhile(lambda event: event.day >= self.view.day, reversed(self.view.public))
-
-    def since_yesterday(self) -> Iterator[Event]:
-        """The public events of this day and the one before, the latest first."""
-        return takewhile(lambda event: event.day >= self.view.day - 1, reversed(self.view.public))
-
     def cover(self) -> str:
         """A role of the Town to hide behind: its earlier claim, else one that the list has room for."""
         mine = self.beliefs.claims.get(self.view.name)
         if mine is not None:
             return mine
-        free = [role for role in self.beliefs.unclaimed if is_town_role(role) and not is_risky_claim(role)]
+        free = [
+            role.name for role in self.beliefs.unclaimed if role.faction is Faction.TOWN and not role.is_risky_claim
+        ]
         if free:
             return self.pick(free)
         roles = [role.name for role in self.roles_in_play if role.faction is Faction.TOWN]
         dead = set(self.view.graveyard.values())
         return self.pick([role for role in roles if role not in dead] or roles or [self.view.role.name])
 
-    def false_will(self) -> str:
-        """A will that a role of the Town could have written."""
-        return claim(self.cover(), dead=True)
-
-    def say(self, text: str, thought: str) -> str:
+    def say(self, sentences: Iterable[Sentence], thought: str) -> str:
         """Speak, or wait without words or, if blackmailed, without a voice."""
+        text = self.words(sentences)
         if not text or "speak" not in self.choices:
-            return write("wait", thought=thought or "I have nothing to say.", will=self.will())
+            return write("wait", thought=thought, will=self.will())
         return write("speak", text=text, thought=thought, will=self.will())
 
     def will(self) -> str:
-        """A new will when there are findings that the old one lacks."""
+        """A new will when there are findings that the old one lacks: first those against others."""
         if not self.is_town or "will" not in self.choices:
             return ""
-        will = f"{claim(self.view.role.name, dead=True)} {self.findings()}".strip()
+        found = sorted(self.beliefs.findings.items(), key=lambda found: not found[1].is_guilty)
+        told = [plain("guilty" if finding.is_guilty else "innocent", name=name) for name, finding in found]
+        will = " ".join((plain("claim dead", role=self.view.role.name), *told))
         if len(will) > WILL_CHARS_MAX:
             will = will[:WILL_CHARS_MAX].rpartition(".")[0] + "."
         return will if will != self.view.will else ""
-
-    def findings(self) -> str:
-        """This seat's findings, in the sentences others understand."""
-        guilty = [name for name, finding in self.beliefs.findings.items() if finding.is_guilty]
-        innocent = [name for name, finding in self.beliefs.findings.items() if not finding.is_guilty]
-        return f"{accuse(guilty)} {clear(innocent)}".strip()
-
-
-def points_of(texts: Iterable[str]) -> frozenset[tuple[str, str]]:
-    """What these texts claim, as `Sentence.points` has it."""
-    return frozenset(point for text in texts for point in _points(understand(text)))
-
-
-def _points(said: Statement) -> Iterator[tuple[str, str]]:
-    if said.claims is not None:
-        yield "role", said.claims
-    yield from (("against", name) for name in said.accuses)
-    yield from (("for", name) for name in said.clears)
-
-
-def is_risky_claim(role: str) -> bool:
-    """Whether a liar who claims this role is easily found out."""
-    return ROLES[role.lower()].is_risky_claim

@@ -12,8 +12,9 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from mac_runner.environments.town_of_salem.bots.beliefs import role_named
 from mac_runner.environments.town_of_salem.bots.seat import Seat
+from mac_runner.environments.town_of_salem.bots.speech import line, plain
 from mac_runner.environments.town_of_salem.model.events import RESULT, EventKind
-from mac_runner.environments.town_of_salem.model.role import Ability, NightAbility
+from mac_runner.environments.town_of_salem.model.role import Ability, NightAbility, Role
 from mac_runner.environments.town_of_salem.model.state import LYNCH, Faction
 from mac_runner.environments.town_of_salem.roles.neutral import VISITED
 from mac_runner.environments.town_of_salem.roles.town import JAILING
@@ -54,23 +55,24 @@ def tactic(function: _TacticT) -> _TacticT:
     return function
 
 
-def use(seat: Seat, kind: type[Ability]) -> tuple[str, Aim] | None:
-    """The verb and the aim of the first ability of its role's card that has something to do.
+def check_tactics(role: Role) -> None:
+    """Raises ValueError when an ability of a role names a tactic that there is not."""
+    for ability in role.abilities:
+        if ability.tactic not in _tactics:
+            raise ValueError(
+                f"<{ability.verb}> of {role.name}: there is no tactic {ability.tactic!r}; "
+                "a function of yours becomes one by the decorator @tactic, before the role is registered"
+            )
 
-    Raises LookupError when an ability names a tactic that there is not.
-    """
+
+def use(seat: Seat, kind: type[Ability]) -> tuple[str, Aim] | None:
+    """The verb and the aim of the first ability of its role's card that has something to do."""
     for ability in seat.view.role.abilities:
         choice = seat.choices.get(ability.verb)
-        if choice is None or not isinstance(ability, kind):
-            continue
-        if ability.tactic not in _tactics:
-            raise LookupError(
-                f"<{ability.verb}> of {seat.view.role.name}: there is no tactic {ability.tactic!r}; "
-                "a function of yours becomes one by the decorator @tactic"
-            )
-        aim = _tactics[ability.tactic](seat, choice)
-        if aim is not None:
-            return ability.verb, aim
+        if choice is not None and isinstance(ability, kind):
+            aim = _tactics[ability.tactic](seat, choice)
+            if aim is not None:
+                return ability.verb, aim
     return None
 
 
@@ -99,7 +101,7 @@ def jail(seat: Seat, choice: Choice) -> Aim | None:
     if any(event.kind is EventKind.JAIL_CHOSEN and event.day == seat.view.day for event in seat.view.private):
         return None
     target = _prisoner(seat)
-    return None if target is None else Aim(target, thought=f"I want a word with {target}.")
+    return None if target is None else Aim(target, thought=line("jail", name=target))
 
 
 def _prisoner(seat: Seat) -> str | None:
@@ -120,7 +122,7 @@ def _prisoner(seat: Seat) -> str | None:
 def execute(seat: Seat, choice: Choice) -> Aim | None:
     """Only a prisoner who is suspicious enough."""
     jailed = [event.text("prisoner") for event in seat.view.private if event.kind is JAILING]
-    doubt = seat.beliefs.suspicion.get(jailed[-1], 0.0) if jailed else 0.0
+    doubt = seat.doubt(jailed[-1]) if jailed else 0.0
     return Aim() if doubt >= seat.enough else None
 
 
@@ -129,14 +131,14 @@ def reveal(seat: Seat, choice: Choice) -> Aim | None:
     """From a certain day on, or when a trial is near."""
     given = Counter(seat.view.votes.values())
     is_close = bool(given) and max(given.values()) >= seat.view.votes_needed - _CLOSE
-    return Aim(thought="It is time they know me.") if seat.view.day >= _REVEAL_FROM_DAY or is_close else None
+    return Aim(thought=line("reveal")) if seat.view.day >= _REVEAL_FROM_DAY or is_close else None
 
 
 @tactic
 def seance(seat: Seat, choice: Choice) -> Aim:
     """The most trusted of the living."""
-    trusted = min(seat.beliefs.suspicion, key=lambda name: seat.beliefs.suspicion[name])
-    return Aim(trusted, thought=f"I trust {trusted} most.")
+    trusted = min(seat.beliefs.suspicion, key=seat.doubt)
+    return Aim(trusted, thought=line("seance", name=trusted))
 
 
 @tactic
@@ -157,7 +159,7 @@ def strike(seat: Seat, choice: Choice) -> Aim:
 def shoot(seat: Seat, choice: Choice) -> Aim | None:
     """Only those as good as proven evil: a mistake costs the gun and one's life."""
     name = seat.worst(choice)
-    return Aim(name) if seat.beliefs.suspicion.get(name, 0.0) >= _SHOOT_FROM else None
+    return Aim(name) if seat.doubt(name) >= _SHOOT_FROM else None
 
 
 @tactic
@@ -186,7 +188,7 @@ def block(seat: Seat, choice: Choice) -> Aim:
         return Aim(seat.worst(choice))
     # The Town sees to those as good as caught: one of them may kill those who block him.
     others = seat.others(choice)
-    doubtful = [name for name in others if 0.0 <= seat.beliefs.suspicion.get(name, 0.0) < seat.enough]
+    doubtful = [name for name in others if 0.0 <= seat.doubt(name) < seat.enough]
     return Aim(seat.pick(doubtful or others))
 
 
@@ -199,13 +201,13 @@ def silence(seat: Seat, choice: Choice) -> Aim:
 @tactic
 def forge(seat: Seat, choice: Choice) -> Aim:
     """A false will for the one who is to die tonight."""
-    return kill(seat, choice)._replace(text=seat.false_will())
+    return kill(seat, choice)._replace(text=plain("claim dead", role=seat.cover()))
 
 
 @tactic
 def disguise(seat: Seat, choice: Choice) -> Aim:
     """Pass for a player the Town thinks well of."""
-    return Aim(seat.pick(choice.targets), min(choice.seconds, key=lambda name: seat.beliefs.suspicion.get(name, 0.0)))
+    return Aim(seat.pick(choice.targets), min(choice.seconds, key=seat.doubt))
 
 
 @tactic
@@ -219,18 +221,14 @@ def swap(seat: Seat, choice: Choice) -> Aim | None:
 @tactic
 def raise_dead(seat: Seat, choice: Choice) -> Aim | None:
     """Let the dead who find things out look at the worst of the living; the rest is not worth the risk."""
-    abilities = {name: _night_abilities(seat.view.graveyard.get(name)) for name in choice.targets}
-    finders = [name for name, own in abilities.items() if any(ability.examines for ability in own)]
-    guards = [name for name, own in abilities.items() if any(ability.protects for ability in own)]
+    held = {name: role_named(seat.view.graveyard.get(name)) for name in choice.targets}
+    own = {name: [a for a in role.abilities if isinstance(a, NightAbility)] for name, role in held.items() if role}
+    finders = [name for name, abilities in own.items() if any(ability.examines for ability in abilities)]
+    guards = [name for name, abilities in own.items() if any(ability.protects for ability in abilities)]
     worth = seat.worth_protecting(choice.seconds)
     if finders:
-        return Aim(seat.pick(finders), max(choice.seconds, key=lambda name: seat.beliefs.suspicion.get(name, 0.0)))
+        return Aim(seat.pick(finders), max(choice.seconds, key=seat.doubt))
     return Aim(seat.pick(guards), seat.pick(worth)) if guards and worth else None
-
-
-def _night_abilities(role: str | None) -> list[NightAbility]:
-    held = role_named(role)
-    return [] if held is None else [ability for ability in held.abilities if isinstance(ability, NightAbility)]
 
 
 @tactic

@@ -6,7 +6,7 @@ words, but nothing of the game, so it cannot say whether a claim is true.
 
 from __future__ import annotations
 
-from mac_runner.environments.town_of_salem.claims.extraction import Claim, ClaimKind, extract, leaning
+from mac_runner.environments.town_of_salem.claims.extraction import Claim, ClaimKind, estimates, extract, leaning
 from mac_runner.environments.town_of_salem.model.events import Says
 
-__all__ = ["Claim", "ClaimKind", "Says", "extract", "leaning"]
+__all__ = ["Claim", "ClaimKind", "Says", "estimates", "extract", "leaning"]

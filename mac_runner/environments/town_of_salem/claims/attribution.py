@@ -57,38 +57,34 @@ _SOMEBODY = (
 _RUMOUR = r"\b(?:I(?: have|'ve)? (?:heard|hear|was told|read)|according to|rumou?r has it|supposedly|allegedly)\b"
 # Another player who says, thinks or votes: what follows is theirs.
 _REPORTED = re.compile(rf"{_RUMOUR}|(?<![\w-]){_SOMEBODY}\s+{_HELPING}{_SAYING}\b", re.I)
+_AGAIN = re.compile(r",\s*(?:and\s+|so\s+|while\s+)(?=I\b(?!(?:\s+\w+){0,2}\s+(?:said|told)))", re.I)
 
 
-class Sentence(NamedTuple):
-    """One sentence: its place in its passage, and what of it is the speaker's own."""
-
-    start: int
-    text: str
-
-
-class Passage(NamedTuple):
-    """A sentence and those after it that go on with what it began; `start` is its place in the text."""
+class Part(NamedTuple):
+    """A passage of a text or a sentence of a passage, and where it begins in that."""
 
     start: int
     text: str
 
 
-def passages(text: str) -> list[Passage]:
-    """The passages of a marked text, quotations blanked."""
-    found: list[Passage] = []
+def passages(text: str) -> list[Part]:
+    """The passages of a marked text, quotations blanked: a sentence and those after it that go on with it."""
+    found: list[Part] = []
     is_open = False
     for start, sentence in _sentences(_without_quotes(text)):
         if found and (is_open or _GOES_ON.match(sentence)):
-            found[-1] = Passage(found[-1].start, found[-1].text + sentence)
+            found[-1] = Part(found[-1].start, found[-1].text + sentence)
         else:
-            found.append(Passage(start, sentence))
+            found.append(Part(start, sentence))
         is_open = sentence.endswith(";")
     return found
 
 
-def own_words(passage: str) -> list[Sentence]:
+def own_words(passage: str) -> list[Part]:
     """The sentences of a passage, blanked where they are not their speaker's own or not in earnest."""
-    return [_own(start, sentence) for start, sentence in _sentences(passage)]
+    return [
+        Part(start, "".join(map(_in_earnest, _clauses(_without_question(said))))) for start, said in _sentences(passage)
+    ]
 
 
 def _without_quotes(text: str) -> str:
@@ -96,11 +92,7 @@ def _without_quotes(text: str) -> str:
     inner = text.strip()
     if inner.startswith('"') and inner.endswith('"') and inner.count('"') == 2:
         return text
-    return _QUOTE.sub(lambda quote: quote.group() if _STRESSED.fullmatch(quote.group()) else _blank(quote), text)
-
-
-def _blank(match: re.Match[str]) -> str:
-    return BLANK * len(match.group())
+    return _QUOTE.sub(lambda found: found[0] if _STRESSED.fullmatch(found[0]) else BLANK * len(found[0]), text)
 
 
 def _sentences(text: str) -> Iterator[tuple[int, str]]:
@@ -115,17 +107,17 @@ def _sentences(text: str) -> Iterator[tuple[int, str]]:
         yield start, text[start:]
 
 
-def _own(start: int, said: str) -> Sentence:
-    stated = _without_question(said) if "?" in said[-3:] else said
-    return Sentence(start, "".join(map(_in_earnest, _clauses(stated))))
-
-
 def _without_question(sentence: str) -> str:
     """The statement before a question: `I am the Doctor, why would I lie?`"""
+    if "?" not in sentence[-3:]:
+        return sentence
     tail = _QUESTION_TAIL.search(sentence)
-    if tail is None or _STARTS_ASKING.match(sentence):
-        return BLANK * len(sentence)
-    return sentence[: tail.start()] + BLANK * (len(sentence) - tail.start())
+    start = 0 if tail is None or _STARTS_ASKING.match(sentence) else tail.start()
+    return _blanked(sentence, start, len(sentence))
+
+
+def _blanked(text: str, start: int, end: int) -> str:
+    return text[:start] + BLANK * (end - start) + text[end:]
 
 
 def _clauses(sentence: str) -> Iterator[str]:
@@ -140,20 +132,11 @@ def _clauses(sentence: str) -> Iterator[str]:
 def _in_earnest(clause: str) -> str:
     condition = _CONDITION.search(clause)
     if condition is not None:
-        clause = clause[: condition.start()] + BLANK * (len(clause) - condition.start())
+        clause = _blanked(clause, condition.start(), len(clause))
     reported = _REPORTED.search(clause)
     if reported is None:
         return clause
-    back = _back_to_oneself(clause, reported.end())
-    return clause[: reported.start()] + BLANK * (back - reported.start()) + clause[back:]
-
-
-_AGAIN = re.compile(r",\s*(?:and\s+|so\s+|while\s+)(?=I\b(?!(?:\s+\w+){0,2}\s+(?:said|told)))", re.I)
-
-
-def _back_to_oneself(clause: str, start: int) -> int:
-    """The place where the speaker's own words go on (`, and I …`); after a colon there is none."""
-    again = _AGAIN.search(clause, start)
-    if again is None or ":" in clause[start : again.start()]:
-        return len(clause)
-    return again.start()
+    # The speaker's own words go on with `, and I …`, but not after a colon.
+    again = _AGAIN.search(clause, reported.end())
+    is_back = again is not None and ":" not in clause[reported.end() : again.start()]
+    return _blanked(clause, reported.start(), again.start() if again and is_back else len(clause))

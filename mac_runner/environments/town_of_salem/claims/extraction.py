@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
-from mac_runner.environments.town_of_salem.claims.attribution import Sentence, own_words, passages
+from mac_runner.environments.town_of_salem.claims.attribution import Part, own_words, passages
 from mac_runner.environments.town_of_salem.claims.patterns import patterns
 from mac_runner.environments.town_of_salem.claims.vocabulary import HAS_NAME, HAS_ROLE, mark, names_in, roles_in
 from mac_runner.environments.town_of_salem.model.events import Says
@@ -149,38 +150,39 @@ def _take(taken: list[Claim], claims: Iterable[Claim]) -> None:
             taken.append(claim)
 
 
-def _roles(sentence: Sentence) -> Iterator[Claim]:
-    text, ends = sentence.text, 0
-    if not HAS_ROLE.search(text):
-        return
-    matches = [match for pattern in patterns().roles for match in pattern.finditer(text)]
-    for match in sorted(matches, key=lambda match: match.start("roles")):
-        is_counted = match.start("roles") < ends
-        if is_counted or _is_denied(text, match.start()) or _is_planned(text, match.start("roles")):
-            continue
-        ends = match.end("roles")
-        yield Claim(
-            kind=ClaimKind.ROLE,
-            says=Says.WAS_ROLE if match.groupdict().get("WAS_ROLE") else Says.ROLE,
-            roles=roles_in(match["roles"]),
-            start=sentence.start + match.start(),
-            end=sentence.start + ends,
-        )
+def _stated(text: str, kind: str, ends: str = "") -> Iterator[re.Match[str]]:
+    """What the patterns of a kind find and no word before it denies, as far back as the last of `ends`."""
+    for pattern in patterns(kind):
+        for match in pattern.finditer(text):
+            start = max((text.rfind(end, 0, match.start()) for end in ends), default=-1) + 1
+            if not _is_denied(text, start, match.start()):
+                yield match
+
+
+def _roles(sentence: Part) -> Iterator[Claim]:
+    text, end = sentence.text, 0
+    found = _stated(text, "role") if HAS_ROLE.search(text) else ()
+    for match in sorted(found, key=lambda match: match.start("roles")):
+        if match.start("roles") >= end and not _is_planned(text, match.start("roles")):
+            end = match.end("roles")
+            yield Claim(
+                kind=ClaimKind.ROLE,
+                says=Says.WAS_ROLE if match.groupdict().get("WAS_ROLE") else Says.ROLE,
+                roles=roles_in(match["roles"]),
+                start=sentence.start + match.start(),
+                end=sentence.start + end,
+            )
 
 
 def _results(text: str, players: tuple[str, ...]) -> Iterator[Claim]:
-    tried = patterns().results if HAS_NAME.search(text) else ()
-    for pattern in (patterns().befallen, *tried):
-        for match in pattern.finditer(text):
-            start = max(text.rfind(end, 0, match.start()) for end in _SENTENCE_ENDS) + 1
-            if not _is_denied(text[start : match.start()], match.start() - start):
-                yield from _result(match, 0, players)
+    for kind in ("befallen", "result") if HAS_NAME.search(text) else ("befallen",):
+        for match in _stated(text, kind, _SENTENCE_ENDS):
+            yield from _result(match, 0, players)
 
 
-def _verdicts(sentence: Sentence, players: tuple[str, ...]) -> Iterator[Claim]:
-    for match in patterns().verdict.finditer(sentence.text):
-        before = sentence.text[: match.start()]
-        if not _is_denied(before, match.start()) and not _NO_SUBJECT.search(before):
+def _verdicts(sentence: Part, players: tuple[str, ...]) -> Iterator[Claim]:
+    for match in _stated(sentence.text, "verdict"):
+        if not _NO_SUBJECT.search(sentence.text[: match.start()]):
             yield from _result(match, sentence.start, players)
 
 
@@ -206,19 +208,16 @@ def _result(match: re.Match[str], offset: int, players: tuple[str, ...]) -> Iter
         )
 
 
-def _oneself(sentence: Sentence) -> Iterator[Claim]:
-    for match in patterns().oneself.finditer(sentence.text):
-        if not _is_denied(sentence.text, match.start()) and not _is_planned(sentence.text, match.start()):
+def _oneself(sentence: Part) -> Iterator[Claim]:
+    for match in _stated(sentence.text, "oneself"):
+        if not _is_planned(sentence.text, match.start()):
             yield _opinion(match, "", sentence.start)
 
 
-def _others(sentence: Sentence, passage: str, players: tuple[str, ...]) -> Iterator[Claim]:
-    tried = patterns().others if HAS_NAME.search(passage) else ()
-    for pattern in tried:
-        for match in pattern.finditer(sentence.text):
-            if not _is_denied(sentence.text, match.start()):
-                for about in _meant(match, passage[: sentence.start + match.start()], players):
-                    yield _opinion(match, about, sentence.start)
+def _others(sentence: Part, passage: str, players: tuple[str, ...]) -> Iterator[Claim]:
+    for match in _stated(sentence.text, "others") if HAS_NAME.search(passage) else ():
+        for about in _meant(match, passage[: sentence.start + match.start()], players):
+            yield _opinion(match, about, sentence.start)
 
 
 def _meant(match: re.Match[str], before: str, players: tuple[str, ...]) -> tuple[str, ...]:
@@ -257,13 +256,49 @@ def _said(groups: Mapping[str, str]) -> Says:
     return next((Says[name] for name in groups if name in Says.__members__), Says.ROLES)
 
 
-def _is_denied(text: str, start: int) -> bool:
-    """Whether the words before `start` in the same part of the sentence deny it."""
-    ends = [boundary.end() for boundary in _BOUNDARY.finditer(text, 0, start)]
-    before = text[ends[-1] if ends else 0 : start]
-    return _NEGATOR.search(_NO_DOUBT.sub("", before)) is not None
+def _is_denied(text: str, start: int, end: int) -> bool:
+    """Whether the words before `end`, from `start` on, deny it in the same part of the sentence."""
+    ends = [boundary.end() for boundary in _BOUNDARY.finditer(text, start, end)]
+    return _NEGATOR.search(_NO_DOUBT.sub("", text[ends[-1] if ends else start : end])) is not None
 
 
 def _is_planned(text: str, end: int) -> bool:
     """Whether it is what the speaker means to say: `I will say I am the Doctor`."""
     return _PLAN.search(text, text.rfind(",", 0, end) + 1, end) is not None
+
+
+class Estimate(NamedTuple):
+    """What is stated of a player, and how probable it is said to be."""
+
+    claim: Claim
+    percent: int
+
+
+def estimates(text: str, players: tuple[str, ...]) -> tuple[Estimate, ...]:
+    """The probabilities that the speaker of `text` states, in order, each place of the text once.
+
+    Such as `I am 70% sure that Abel is Mafia`: read by the rules of claims, in earnest, and from known forms alone.
+    """
+    return tuple(_estimates(text, players)) if "%" in text or "cent" in text else ()
+
+
+def _estimates(text: str, players: tuple[str, ...]) -> Iterator[Estimate]:
+    for passage in passages(mark(text, players).text):
+        for sentence in own_words(passage.text):
+            matches = [match for pattern in patterns("estimate") for match in pattern.finditer(sentence.text)]
+            read = 0
+            for match in sorted(matches, key=lambda match: match.start()):
+                if match.start() >= read:
+                    read = match.end()
+                    yield _estimate(match, players)
+
+
+def _estimate(match: re.Match[str], players: tuple[str, ...]) -> Estimate:
+    groups = _groups(match)
+    says = Says.ROLE if "roles" in groups else _said(groups)
+    (about,) = names_in(groups["about"], players)
+    kind = ClaimKind.ACCUSATION if says in _AGAINST else ClaimKind.DEFENCE
+    roles = roles_in(groups.get("roles", ""))
+    claim = Claim(kind=kind, says=says, about=about, roles=roles, start=match.start(), end=match.end())
+    percent = int(groups["percent"])
+    return Estimate(claim, 100 - percent if "not" in groups else percent)

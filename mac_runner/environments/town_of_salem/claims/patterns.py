@@ -7,8 +7,9 @@ players, `roles` roles, `not` reverses the meaning, and a group in capitals is n
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
+from typing import Final
 
 from mac_runner.environments.town_of_salem.claims.attribution import CONTINUING
 from mac_runner.environments.town_of_salem.claims.vocabulary import NAME, ROLE
@@ -75,133 +76,125 @@ _BEFALL = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patterns:
-    """All patterns, in the order in which they are tried.
+_OWN_ROLE = rf"(?P<roles>{ROLE})(?!\s+(?:here to|claims?|claimed|said|says|players?|is\b|was\b|did\b))"
+_OTHER_ROLE = rf"{_THE}(?P<roles>{ROLE})(?!\s+(?:claim\w*|here|targets?)\b)(?!\s*(?:,|/)?\s*or\b)"
+_GAP = rf"(?:(?!{NAME}){_BEFORE_FINDING}){{0,80}}?"
+_SHORT_GAP = rf"(?:(?!{NAME}){_BEFORE_FINDING}){{0,40}}?"
+_NO_VISITOR = r"nobody|no one|no-one|no visitors"
+_FINDING = (
+    r"(?:(?P<NOT_SUSPICIOUS>(?:not|isn't|wasn't|weren't|aren't|nothing|non|no)[\s-](?:at all )?"
+    r"(?:suspicious|sus\b|suspicion)"
+    r"|innocent|clean\b|clear(?:ed)?\b|\bNS\b|not (?:a member of the |part of the )?mafia)"
+    r"|(?P<MAFIA>(?:an? )?member of the mafia|\bmafia\b)"
+    r"|(?P<SUSPICIOUS>suspicious|\bsus\b|guilty|evil)"
+    rf"|(?P<roles>(?:{_ROLE_LIST}|{_THE}{ROLE})))"
+)
+_SOMEBODY = rf"(?P<about>{_NAMES}|\b(?:he|she|they)\b)(?:,? you\b)?"
+_ALONE = r"(?!\s+(?:is|are|was|were|and I|has|did|could|might|must|will|to be|isn't|who)\b)(?!')"
+_ON_ITS_OWN = r"(?! (?:of|investigative|protective|support|killing)\b)"
+_AGAINST = (
+    r"(?:\bvot(?:e|ing|ed)(?!\s+innocent)(?:\s+(?:for|on|against|out|up|off|to (?:lynch|hang)|guilty"
+    r"(?: on| for)?))*"
+    r"|\blynch(?:ing)?|\bhang(?:ing)?|\bexecut(?:e|ing)|\baccus(?:e|ing)|\bsuspect(?:ing)?|\bnominat(?:e|ing)"
+    r"|\bdistrust(?:ing)?|\b(?:do not|don't|cannot|can't|never|wouldn't|would not)\s+(?:trust|believe)|\bdoubt"
+    r"|\bpush(?:ing)? for|\bmy vote (?:is|goes|stays)(?: still)? (?:on|for|to|with|against)|\bsuspicious of"
+    r"|\bwary of|\bget rid of|\beliminat(?:e|ing)|\bsuspicions? (?:is|are|falls?) on|\bpoint(?:s|ing)? (?:to|at)"
+    r"|\bmy vote:?|\bmy (?:main |top |prime )?suspects? (?:is|are|remains?))"
+)
+_PERCENT = r"(?<![\d.])(?P<percent>100|\d{1,2})(?:\.\d+)?\s?(?:%|percent\b|per cent\b)"
+_SURE = (
+    r"(?:\s+(?:sure|certain|confident|convinced|positive|(?:chance|probability|likelihood|likely|confidence)))?"
+    r"(?:\s+(?:that|of))?"
+)
+_IS_ESTIMATED = r"(?:\s+(?:is|being|to be)|'s)(?P<not>\s+not|n't)?"
+_ESTIMATED = (
+    r"\s+(?:(?:an?|the|with|of|in|part of|a member of)\s+){0,3}"
+    rf"(?:(?P<MAFIA>mafia|maf)\b|(?P<EVIL>evil|guilty|scum|bad)\b|(?P<TOWN>town|townie|townsperson)\b"
+    rf"|(?P<NOT_EVIL>innocent|good|clean)\b|(?P<roles>{ROLE}))"
+)
 
-    `befallen` and `results` run over a whole passage, because a result may follow in the sentence after the name; the
-    others over one sentence at a time. `verdict` is for speakers who claim a role that finds suspicion: their `Bob is
-    not suspicious` is a result.
-    """
-
-    roles: tuple[re.Pattern[str], ...]
-    befallen: re.Pattern[str]
-    results: tuple[re.Pattern[str], ...]
-    verdict: re.Pattern[str]
-    oneself: re.Pattern[str]
-    others: tuple[re.Pattern[str], ...]
-
-
-@cache
-def patterns() -> Patterns:
-    """Compiled when first asked for."""
-    return Patterns(
-        roles=tuple(re.compile(pattern, re.I) for pattern in _role_patterns()),
-        befallen=re.compile(rf"\bI\s+(?:was|got|have been|had been|'ve been)\s+(?:just |also )?{_BEFALL}", re.I),
-        results=tuple(re.compile(pattern, re.I) for pattern in _result_patterns()),
-        verdict=re.compile(
-            rf"(?P<about>{_NAMES})\s+(?:is|are|was|were)\s+"
-            r"(?:(?P<NOT_SUSPICIOUS>not suspicious)|(?P<SUSPICIOUS>suspicious))",
-            re.I,
-        ),
-        oneself=re.compile(
-            rf"{_I_AM}{_HOW}\s+(?:(?P<not>not)\s+)?(?:{_MAFIA}|{_EVIL}|{_TOWN}|(?P<NOT_EVIL>innocent))(?! about)", re.I
-        ),
-        others=tuple(re.compile(pattern, re.I) for pattern in _other_patterns()),
-    )
-
-
-def _role_patterns() -> tuple[str, ...]:
-    role = rf"(?P<roles>{ROLE})(?!\s+(?:here to|claims?|claimed|said|says|players?|is\b|was\b|did\b))"
-    return (
-        rf"(?:{_I_AM}|\bI have been|\bI've been|\bI(?P<WAS_ROLE> was)){_HOW}\s+{_THE}{role}",
-        rf"\bmy (?:true |real |actual )?role (?:is|(?P<WAS_ROLE>was)){_HOW}\s+{_THE}{role}",
-        rf"\b(?:my )?role\s*[:=-]\s*{_THE}{role}",
+_CLAIMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "role": (
+        rf"(?:{_I_AM}|\bI have been|\bI've been|\bI(?P<WAS_ROLE> was)){_HOW}\s+{_THE}{_OWN_ROLE}",
+        rf"\bmy (?:true |real |actual )?role (?:is|(?P<WAS_ROLE>was)){_HOW}\s+{_THE}{_OWN_ROLE}",
+        rf"\b(?:my )?role\s*[:=-]\s*{_THE}{_OWN_ROLE}",
         rf"\bI(?:'m| am|'ve been| have been)?(?: \w+ly| just| also| now| must)* claim(?:ing|ed)?\s*:?"
-        rf"\s+(?:to be |as |my role as )?{_THE}{role}",
-        rf"\bI (?:got|drew|rolled|was dealt|was given|hold|have)\s+{_THE}{role}",
-        rf"(?:^|[,;:–—-])\s*(?:the |a )?{role}\s+here\b",
-        rf"(?:\b(?:speaking )?as|\bbeing)\s+{_THE}{role}[^.,\x00]{{0,25}},?\s+(?:I\b|my\b|let me\b)",
+        rf"\s+(?:to be |as |my role as )?{_THE}{_OWN_ROLE}",
+        rf"\bI (?:got|drew|rolled|was dealt|was given|hold|have)\s+{_THE}{_OWN_ROLE}",
+        rf"(?:^|[,;:–—-])\s*(?:the |a )?{_OWN_ROLE}\s+here\b",
+        rf"(?:\b(?:speaking )?as|\bbeing)\s+{_THE}{_OWN_ROLE}[^.,\x00]{{0,25}},?\s+(?:I\b|my\b|let me\b)",
         rf"\bI,?\s+(?!(?:see|view|regard|treat|trust|know|accept|read|want|have|had)\b)"
-        rf"(?:[^\s.,\x00]+\s+){{0,6}}?as\s+(?:the|your|our|this town's)\s+{role}",
-        rf"(?:^|[.:]|(?<!\n)\n)\s*(?:the )?{role}(?:'s)?\s+(?:will|log|notes|results|report)\b",
-        rf"\bI(?:, the| the)\s+{role}",
-    )
-
-
-def _finding(roles: str) -> str:
-    return (
-        r"(?:(?P<NOT_SUSPICIOUS>(?:not|isn't|wasn't|weren't|aren't|nothing|non|no)[\s-](?:at all )?"
-        r"(?:suspicious|sus\b|suspicion)"
-        r"|innocent|clean\b|clear(?:ed)?\b|\bNS\b|not (?:a member of the |part of the )?mafia)"
-        r"|(?P<MAFIA>(?:an? )?member of the mafia|\bmafia\b)"
-        r"|(?P<SUSPICIOUS>suspicious|\bsus\b|guilty|evil)"
-        rf"|(?P<roles>{roles}))"
-    )
-
-
-def _result_patterns() -> tuple[str, ...]:
-    gap = rf"(?:(?!{NAME}){_BEFORE_FINDING}){{0,80}}?"
-    short_gap = rf"(?:(?!{NAME}){_BEFORE_FINDING}){{0,40}}?"
-    listed = rf"(?:{_ROLE_LIST}|{_THE}{ROLE})"
-    no_visitor = r"nobody|no one|no-one|no visitors"
-    return (
+        rf"(?:[^\s.,\x00]+\s+){{0,6}}?as\s+(?:the|your|our|this town's)\s+{_OWN_ROLE}",
+        rf"(?:^|[.:]|(?<!\n)\n)\s*(?:the )?{_OWN_ROLE}(?:'s)?\s+(?:will|log|notes|results|report)\b",
+        rf"\bI(?:, the| the)\s+{_OWN_ROLE}",
+    ),
+    # These two run over a whole passage, because a result may follow in the sentence after the name; the others over
+    # one sentence at a time.
+    "befallen": (rf"\bI\s+(?:was|got|have been|had been|'ve been)\s+(?:just |also )?{_BEFALL}",),
+    "result": (
         # What befell a player.
         rf"\bmy (?:target|patient|ward),?\s+(?P<about>{NAME}),?\s+(?:was|got|had been|has been)\s+"
         r"(?P<ATTACKED>attacked)",
-        rf"\bI(?: have|'ve)?\s+{_HEALED}\s+(?P<about>{NAME}){gap}(?:was|were|got|been)\s+(?P<ATTACKED>attacked)",
+        rf"\bI(?: have|'ve)?\s+{_HEALED}\s+(?P<about>{NAME}){_GAP}(?:was|were|got|been)\s+(?P<ATTACKED>attacked)",
         # Visits.
-        rf"(?P<about>{NAME}){_HOUSE}\s+(?:was|got)\s+visited\s+(?P<VISITED_BY>by)\s+(?P<names>{_NAMES}|{no_visitor})",
+        rf"(?P<about>{NAME}){_HOUSE}\s+(?:was|got)\s+visited\s+(?P<VISITED_BY>by)\s+(?P<names>{_NAMES}|{_NO_VISITOR})",
         rf"\bI saw\s+(?P<names>{_NAMES})\s+"
         rf"(?P<VISITED_BY>visit(?:ing)?|go(?:ing)? to|enter(?:ing)?|leav(?:e|ing)|come to|at)\s+(?P<about>{NAME})",
         rf"\bI(?: have|'ve)?\s+{_WATCHED}\s+"
-        rf"(?P<about>{NAME}){_HOUSE}{gap}(?:saw |visited by |visitors?:? |it was )?(?P<names>{_NAMES}|{no_visitor})"
+        rf"(?P<about>{NAME}){_HOUSE}{_GAP}(?:saw |visited by |visitors?:? |it was )?(?P<names>{_NAMES}|{_NO_VISITOR})"
         rf"(?:\s+(?P<VISITED_BY>visit(?:ed|ing)?|came|come|went|entered|entering|there|showed|was|were|$))",
         rf"\bI(?: have|'ve)?\s+{_WATCHED}\s+"
-        rf"(?P<about>{NAME}){_HOUSE}{gap}(?P<VISITED_BY>saw|visited by|visitors?(?: were| was)?:?)\s+"
-        rf"(?P<names>{_NAMES}|{no_visitor})",
+        rf"(?P<about>{NAME}){_HOUSE}{_GAP}(?P<VISITED_BY>saw|visited by|visitors?(?: were| was)?:?)\s+"
+        rf"(?P<names>{_NAMES}|{_NO_VISITOR})",
         rf"\bthe mafia\s+(?P<VISITED_BY_MAFIA>visited|went to)\s+(?P<about>{_NAMES})",
-        rf"(?P<names>{_NAMES}|{no_visitor})\s+(?P<VISITED_BY>visited)\s+(?P<about>{NAME})",
+        rf"(?P<names>{_NAMES}|{_NO_VISITOR})\s+(?P<VISITED_BY>visited)\s+(?P<about>{NAME})",
         # What a player was found to be.
-        rf"\bI found(?: out)?(?: that)?\s+(?P<about>{_NAMES})\s+(?:is|are|was|were|to be){_HOW}\s+{_finding(listed)}",
-        rf"\bI(?: have|'ve|'d| had)?(?: \w+ly| also| then| just| already)*\s+{_CHECKED}\s+(?P<about>{_NAMES}){gap}"
-        rf"{_finding(listed)}",
-        rf"{_NIGHT}(?:I )?(?:{_CHECKED}\s+)?(?P<about>{NAME}){short_gap}{_finding(listed)}",
+        rf"\bI found(?: out)?(?: that)?\s+(?P<about>{_NAMES})\s+(?:is|are|was|were|to be){_HOW}\s+{_FINDING}",
+        rf"\bI(?: have|'ve|'d| had)?(?: \w+ly| also| then| just| already)*\s+{_CHECKED}\s+(?P<about>{_NAMES}){_GAP}"
+        rf"{_FINDING}",
+        rf"{_NIGHT}(?:I )?(?:{_CHECKED}\s+)?(?P<about>{NAME}){_SHORT_GAP}{_FINDING}",
         rf"\bmy (?:results?|findings?|investigations?|reports?|checks?|target)\s*"
-        rf"(?:(?:on|of|for|about|last night|is|was)\s+|[,:]\s*)*(?P<about>{NAME}){gap}{_finding(listed)}",
-        rf"\bI(?: have|'ve)?\s+(?:got|get|have|received)\s+an?\s+{_finding(listed)}"
+        rf"(?:(?:on|of|for|about|last night|is|was)\s+|[,:]\s*)*(?P<about>{NAME}){_GAP}{_FINDING}",
+        rf"\bI(?: have|'ve)?\s+(?:got|get|have|received)\s+an?\s+{_FINDING}"
         rf"(?: results?| reports?| findings?)?\s+(?:on|for|about)\s+(?P<about>{_NAMES})",
         rf"(?P<about>{_NAMES})\s+(?:came|comes|turned|turns|showed|shows)\s+(?:up|back|out)(?: as| to be)*{_HOW}\s+"
-        rf"{_finding(listed)}",
+        rf"{_FINDING}",
         rf"(?P<about>{NAME})\s*(?:is|could be|can be|must be|may be|might be|:|=|-)\s*(?:either |one of )?"
         rf"(?P<roles>{_THE}{ROLE}\s*(?:,|/|\bor\b)\s*{_ROLE_LIST})",
-    )
-
-
-def _other_patterns() -> tuple[str, ...]:
-    somebody = rf"(?P<about>{_NAMES}|\b(?:he|she|they)\b)(?:,? you\b)?"
-    alone = r"(?!\s+(?:is|are|was|were|and I|has|did|could|might|must|will|to be|isn't|who)\b)(?!')"
-    role = rf"{_THE}(?P<roles>{ROLE})(?!\s+(?:claim\w*|here|targets?)\b)(?!\s*(?:,|/)?\s*or\b)"
-    town_guard = r"(?! (?:of|investigative|protective|support|killing)\b)"
-    against = (
-        r"(?:\bvot(?:e|ing|ed)(?!\s+innocent)(?:\s+(?:for|on|against|out|up|off|to (?:lynch|hang)|guilty"
-        r"(?: on| for)?))*"
-        r"|\blynch(?:ing)?|\bhang(?:ing)?|\bexecut(?:e|ing)|\baccus(?:e|ing)|\bsuspect(?:ing)?|\bnominat(?:e|ing)"
-        r"|\bdistrust(?:ing)?|\b(?:do not|don't|cannot|can't|never|wouldn't|would not)\s+(?:trust|believe)|\bdoubt"
-        r"|\bpush(?:ing)? for|\bmy vote (?:is|goes|stays)(?: still)? (?:on|for|to|with|against)|\bsuspicious of"
-        r"|\bwary of|\bget rid of|\beliminat(?:e|ing)|\bsuspicions? (?:is|are|falls?) on|\bpoint(?:s|ing)? (?:to|at)"
-        r"|\bmy vote:?|\bmy (?:main |top |prime )?suspects? (?:is|are|remains?))"
-    )
-    return (
-        rf"{somebody}{_IS_NOT}{_HOW}\s+(?:{_MAFIA}|{_EVIL}|{_TOWN}{town_guard}|{_INNOCENT})(?P<not>)",
-        rf"{somebody}{_IS}{_HOW}\s+(?:{_MAFIA}|{_EVIL}|{_TOWN}{town_guard}|{_INNOCENT}|{role})",
+    ),
+    # For speakers who claim a role that finds suspicion: their `Bob is not suspicious` is a result.
+    "verdict": (
+        rf"(?P<about>{_NAMES})\s+(?:is|are|was|were)\s+"
+        r"(?:(?P<NOT_SUSPICIOUS>not suspicious)|(?P<SUSPICIOUS>suspicious))",
+    ),
+    "oneself": (rf"{_I_AM}{_HOW}\s+(?:(?P<not>not)\s+)?(?:{_MAFIA}|{_EVIL}|{_TOWN}|(?P<NOT_EVIL>innocent))(?! about)",),
+    "others": (
+        rf"{_SOMEBODY}{_IS_NOT}{_HOW}\s+(?:{_MAFIA}|{_EVIL}|{_TOWN}{_ON_ITS_OWN}|{_INNOCENT})(?P<not>)",
+        rf"{_SOMEBODY}{_IS}{_HOW}\s+(?:{_MAFIA}|{_EVIL}|{_TOWN}{_ON_ITS_OWN}|{_INNOCENT}|{_OTHER_ROLE})",
         rf"(?P<about>{_NAMES})\s+(?P<EVIL>did it|lied|lies|killed|murdered|attacked|is behind)\b",
         rf"(?P<about>{_NAMES})\s+(?P<EVIL>(?:must|should|has to|have to|needs? to|deserves? to)\s+(?:go|die|hang"
         r"|be\s+(?:lynched|hanged|hung|executed|voted|eliminated|killed)))\b",
         rf"(?P<EVIL>\bput)\s+(?P<about>{_NAMES})\s+on\s+(?:the\s+)?(?:trial|stand)\b",
         rf"\bit(?:'s| is| was| must be| has to be){_HOW}\s+(?P<EVIL>)(?P<about>{_NAMES})(?!\s+(?:who|that)\b)(?!')",
-        rf"(?P<EVIL>{against})\s+(?P<about>{_NAMES}){alone}",
+        rf"(?P<EVIL>{_AGAINST})\s+(?P<about>{_NAMES}){_ALONE}",
         r"(?P<NOT_EVIL>\b(?:trust|believe(?: in)?|vouch(?:ing)? for|defend(?:ing)?|can confirm|confirm"
         rf"|clear(?:ing)?|vot(?:e|ing|ed) innocent(?: on| for)?|stand(?:ing)? (?:by|with)|spare|acquit))"
-        rf"\s+(?P<about>{_NAMES}){alone}",
-    )
+        rf"\s+(?P<about>{_NAMES}){_ALONE}",
+    ),
+    # Probabilities that are stated.
+    "estimate": (
+        # 70% sure that Abel is Mafia; a 70% chance of Abel being evil.
+        rf"{_PERCENT}{_SURE}\s+(?P<about>{NAME}){_IS_ESTIMATED}{_ESTIMATED}",
+        # Abel is 70% Mafia; Abel: 70% likely to be evil.
+        rf"(?P<about>{NAME})\s*(?:\bis|:|=|-|\bat)\s*(?:(?:about|around|roughly|at)\s+)?{_PERCENT}"
+        rf"(?:\s+(?:likely|certain|sure))?(?:\s+to be)?(?P<not>\s+not)?{_ESTIMATED}",
+        # Abel is Mafia (70%); Abel is Mafia, 70% sure.
+        rf"(?P<about>{NAME}){_IS_ESTIMATED}{_ESTIMATED}\s*[(,]\s*(?:(?:about|at|with|I am|I'm)\s+)?{_PERCENT}",
+    ),
+}
+
+
+@cache
+def patterns(of: str) -> tuple[re.Pattern[str], ...]:
+    """The patterns of one kind of claim, in the order in which they are tried; compiled when first asked for."""
+    return tuple(re.compile(pattern, re.I) for pattern in _CLAIMS[of])

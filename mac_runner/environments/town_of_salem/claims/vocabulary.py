@@ -36,18 +36,6 @@ def _role_names() -> tuple[str, ...]:
     return tuple(role.name for role in ROLES.values())
 
 
-@follows_roles
-@cache
-def _words_of_roles() -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Every word for a role with its name: words in any case, and words in capitals only."""
-    names = {name.lower(): name for name in _role_names()}
-    hyphened = {word.replace(" ", "-"): name for word, name in names.items() if " " in word}
-    short = {word: role.name for role in ROLES.values() for word in role.short_names}
-    capitals = {word: name for word, name in short.items() if word.isupper()}
-    any_case = {word: name for word, name in short.items() if not word.isupper()}
-    return {**names, **hyphened, **any_case}, capitals
-
-
 @dataclass(frozen=True, slots=True)
 class Marked:
     """A text with its names and roles marked.
@@ -81,12 +69,12 @@ def roles_in(part: str) -> tuple[str, ...]:
 def mark(text: str, players: tuple[str, ...]) -> Marked:
     """Mark the players, written as they are or in capitals, and the roles, by any of their names."""
     plain = _PRIVATE.sub(BLANK, text.translate(_STRAIGHT))
-    marks = _marks(players)
+    words, marks = _words(players)
     parts: list[str] = []
     ends: list[int] = []
     shifts: list[int] = []
     done = made = 0
-    for found in _words(players).finditer(plain):
+    for found in words.finditer(plain):
         made += found.start() - done + 1
         parts += (plain[done : found.start()], marks.get(found.group()) or marks[found.group().lower()])
         done = found.end()
@@ -97,20 +85,18 @@ def mark(text: str, players: tuple[str, ...]) -> Marked:
 
 @follows_roles
 @lru_cache(maxsize=64)
-def _marks(players: tuple[str, ...]) -> Mapping[str, str]:
-    """The character for every word that names a role or a player."""
-    roles = {name: chr(_FIRST_ROLE + index) for index, name in enumerate(_role_names())}
-    any_case, capitals = _words_of_roles()
-    names = {form: chr(_FIRST_NAME + i) for i, name in enumerate(players) for form in (name.upper(), name)}
-    return {word: roles[name] for words in (any_case, capitals) for word, name in words.items()} | names
-
-
-@follows_roles
-@lru_cache(maxsize=64)
-def _words(players: tuple[str, ...]) -> re.Pattern[str]:
-    any_case, capitals = _words_of_roles()
-    exact = {form for name in players for form in (name, name.upper())} | capitals.keys()
-    return re.compile(rf"(?<![\w-])(?:(?-i:{_any(exact)})|{_any(any_case)})(?!\w|-\w)", re.I | re.A)
+def _words(players: tuple[str, ...]) -> tuple[re.Pattern[str], Mapping[str, str]]:
+    """Every word that names a role or a player, as a pattern, and the character for each."""
+    any_case: dict[str, str] = {}
+    exact: dict[str, str] = {}
+    for index, role in enumerate(ROLES.values()):
+        name = role.name.lower()
+        for word in (name, name.replace(" ", "-"), *role.short_names):
+            # Short words in capitals count as such only.
+            (exact if word.isupper() else any_case)[word] = chr(_FIRST_ROLE + index)
+    exact |= {form: chr(_FIRST_NAME + i) for i, name in enumerate(players) for form in (name.upper(), name)}
+    pattern = re.compile(rf"(?<![\w-])(?:(?-i:{_any(exact)})|{_any(any_case)})(?!\w|-\w)", re.I | re.A)
+    return pattern, any_case | exact
 
 
 def _any(words: Iterable[str]) -> str:

@@ -135,11 +135,18 @@ def _recorded(ids: tuple[str, ...]) -> Catalogue:
 
 
 def register(role: Role) -> None:
-    """Add a role to the game. Raises ValueError when it contradicts another role.
+    """Add a role to the game. Raises ValueError when it contradicts another role, or names a tactic that is not there.
 
     A role of another package enters the prompts, the acts, the random slots of lobbies and the scripted players like
     one of this package, in runs that begin later.
     """
+    # By name, because the players, who have the tactics, look at the roles.
+    tactics = importlib.import_module("mac_runner.environments.town_of_salem.bots.tactics")
+    tactics.check_tactics(role)
+    _add(role)
+
+
+def _add(role: Role) -> None:
     if role.id in _all.roles:
         raise ValueError(f"there is a role {role.id!r} already")
     for other in _all.roles.values():
@@ -181,4 +188,4 @@ def load() -> None:
         for value in list(vars(module).values()):
             # Files import roles of others.
             if isinstance(value, Role) and _all.roles.get(value.id) is not value:
-                register(value)
+                _add(value)

@@ -19,11 +19,9 @@ import msgspec
 import pytest
 import yaml
 
-from mac_runner.environments.town_of_salem.bots import night_talk
 from mac_runner.environments.town_of_salem.model.role import NightAbility
 from mac_runner.environments.town_of_salem.testing import (
     CONTINUING,
-    KINDS,
     LOBBIES,
     NAMES,
     POLICIES,
@@ -36,23 +34,20 @@ from mac_runner.environments.town_of_salem.testing import (
     Faction,
     Game,
     Kind,
-    Means,
     RoleHistory,
     Says,
     Sentence,
     Statement,
     Utterance,
-    accuse,
-    claim,
     claim_row,
-    clear,
     extract,
-    join_names,
     judged_claims,
-    names_of,
+    plain,
+    points_in,
     private,
     public,
     understand,
+    wordings,
 )
 from mac_runner.types import JsonObject
 from tests.environments.town_of_salem.table import EVENT_KINDS, Table, ended, open_game, play, rows
@@ -84,16 +79,22 @@ def test_span_holds_the_words_of_the_claim() -> None:
 
 
 def test_fixed_sentences_of_scripted_players_mean_what_they_say() -> None:
-    text = f"{claim('Spy')} {accuse(['Abel'])} {clear(['Caleb'])} Elias is the Witch."
+    spy, abel, caleb = plain("claim", role="Spy"), plain("guilty", name="Abel"), plain("innocent", name="Caleb")
+    text = f"{spy} {abel} {caleb} Elias is the Witch."
     assert [*map(told, extract(text, NAMES))] == [
         "role: role Spy",
         "result Abel: suspicious",
         "result Caleb: not suspicious",
         "accusation Elias: role Witch",
     ]
-    text = f"{claim('Wizard')} {claim('Sheriff')} {accuse(['Abel', 'Caleb'])} {clear(['Beatrice'])}"
+    wizard, sheriff, other = (
+        plain("claim", role="Wizard"),
+        plain("claim", role="Sheriff"),
+        plain("guilty", name="Caleb"),
+    )
+    text = f"{wizard} {sheriff} {abel} {other} {plain('innocent', name='Beatrice')}"
     assert understand(text) == Statement(claims="Sheriff", accuses=("Abel", "Caleb"), clears=("Beatrice",))
-    assert understand(claim("Doctor", dead=True)).claims == "Doctor"
+    assert understand(plain("claim dead", role="Doctor")).claims == "Doctor"
     for said in (
         "I like the Sheriff.",
         "I do not think Abel is suspicious.",
@@ -121,7 +122,7 @@ def test_any_text_is_read_to_its_end_and_spans_lie_within_it() -> None:
 
 
 def test_results_count_for_and_against_like_opinions() -> None:
-    guilty, innocent = extract(f"{accuse(['Abel'])} {clear(['Caleb'])}", NAMES)
+    guilty, innocent = extract(f"{plain('guilty', name='Abel')} {plain('innocent', name='Caleb')}", NAMES)
 
     assert (guilty.kind, guilty.says) == (ClaimKind.RESULT, Says.SUSPICIOUS)
     assert (guilty.is_against, guilty.is_in_favour) == (True, False)
@@ -233,18 +234,18 @@ def said(text: str) -> list[tuple[str, str, str, tuple[str, ...]]]:
 
 def meant(kind: Kind, fields: Mapping[str, str]) -> list[tuple[str, str, str, tuple[str, ...]]]:
     """The claims that a sentence of that kind is to hold."""
-    name, role = fields["name"], fields["role"]
+    name, names, role = fields["name"], fields["names"], fields["role"]
     is_town = ROLES[role.lower()].faction is Faction.TOWN
-    claims: dict[Means | None, list[tuple[str, str, str, tuple[str, ...]]]] = {
-        None: [],
-        Means.ROLE: [("role", "role", "", (role,))],
-        Means.WAS_ROLE: [("role", "role held before", "", (role,))],
-        Means.SUSPICIOUS: [("result", "suspicious", name, ())],
-        Means.NOT_SUSPICIOUS: [("result", "not suspicious", name, ())],
-        Means.EVIL: [("accusation", "evil", name, ())],
-        Means.NOT_EVIL: [("defence", "not evil", name, ())],
-        Means.ALL_NOT_EVIL: [("defence", "not evil", each, ()) for each in names_of(fields["names"])],
-        Means.OTHER_ROLE: [("defence" if is_town else "accusation", "role", name, (role,))],
+    claims: dict[str, list[tuple[str, str, str, tuple[str, ...]]]] = {
+        "": [],
+        "the speaker is {role}": [("role", "role", "", (role,))],
+        "the speaker was {role}": [("role", "role held before", "", (role,))],
+        "the speaker found {name} suspicious": [("result", "suspicious", name, ())],
+        "the speaker found {name} not suspicious": [("result", "not suspicious", name, ())],
+        "{name} is evil": [("accusation", "evil", name, ())],
+        "{name} is not evil": [("defence", "not evil", name, ())],
+        "none of {names} is evil": [("defence", "not evil", each, ()) for each in re.findall("[A-Z][a-z]+", names)],
+        "{name} is {role}": [("defence" if is_town else "accusation", "role", name, (role,))],
     }
     return claims[kind.means]
 
@@ -258,7 +259,7 @@ def fillings() -> Iterator[dict[str, str]]:
             "name": name,
             "other": other,
             "victim": victim,
-            "names": join_names([name, *more[: 1 + number % 3]]),
+            "names": f"{', '.join([name, *more[: number % 3]])} and {more[-1]}",
             "role": role.name,
             "a_role": f"an {role.name}",
             "account": ACCOUNTS[number % len(ACCOUNTS)].format(target=other),
@@ -270,7 +271,7 @@ def fillings() -> Iterator[dict[str, str]]:
 
 def sentences() -> Iterator[tuple[Kind, str, dict[str, str]]]:
     """Every wording with every filling."""
-    for kind in KINDS.values():
+    for kind in wordings().kinds.values():
         for wording in kind.wordings:
             for fields in fillings():
                 yield kind, wording.format(**fields), fields
@@ -299,13 +300,15 @@ def test_sentences_said_one_after_another_claim_what_each_claims_alone() -> None
 
 def test_players_understand_each_sentence_as_its_speaker_meant_it() -> None:
     """The points by which a speaker knows what it has said are the beliefs its hearers take from it."""
+    against = {"accusation", "suspicious"}
     for kind, text, fields in sentences():
         heard = understand(text)
-        points = {("against", name) for name in heard.accuses} | {("for", name) for name in heard.clears}
-        points |= {("role", heard.claims)} if heard.claims else set()
-        if kind.means is not Means.OTHER_ROLE:
-            assert points == Sentence(kind, fields).points(), text
-        is_choice = kind in (night_talk.TARGET, night_talk.TARGET_AGREED)
+        points = {
+            ("role", roles[0]) if what == "role" else ("against" if against & {what, says} else "for", about)
+            for what, says, about, roles in meant(kind, fields)
+        }
+        assert heard.points() == points_in([Sentence(kind, fields)]) == points, text
+        is_choice = kind.name in ("target", "target agreed")
         assert heard.takes == (fields["name"] if is_choice else None), text
 
 
@@ -349,7 +352,7 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
         texts = (field.get(part, word) if place % 2 else re.escape(part) for place, part in parts)
         return re.compile("".join(texts) + r"(?: |$)")
 
-    return [(kind.name, pattern(wording)) for kind in KINDS.values() for wording in kind.wordings]
+    return [(kind.name, pattern(wording)) for kind in wordings().kinds.values() for wording in kind.wordings]
 
 
 def kinds_in(text: str) -> list[str]:
@@ -387,11 +390,12 @@ def test_manner_of_speech_betrays_no_side() -> None:
     """Both sides use each kind of sentence; one who reads only what claims nothing can hardly tell them apart."""
     used = {True: Counter[str](), False: Counter[str]()}
     speakers: dict[Speaker, list[str]] = defaultdict(list)
+    silent = {name for name, kind in wordings().kinds.items() if not kind.means}
     for one in talk():
         if one.is_public:
             kinds = kinds_in(one.text)
             used[one.is_town].update(kinds)
-            speakers[id(one.game), one.speaker, one.is_town] += [kind for kind in kinds if KINDS[kind].means is None]
+            speakers[id(one.game), one.speaker, one.is_town] += [kind for kind in kinds if kind in silent]
     often = {kind for kind, count in (used[True] + used[False]).items() if count >= 20}
 
     assert {kind for kind in often if not used[True][kind] or not used[False][kind]} <= OF_FINDERS
@@ -410,7 +414,9 @@ def _guess(whom: Speaker, speakers: Mapping[Speaker, list[str]]) -> bool:
             players[is_town] += 1
     score = {side: log(players[side]) for side in seen}
     for side, counts in seen.items():
-        score[side] += sum(log((counts[kind] + 1) / (counts.total() + len(KINDS))) for kind in speakers[whom])
+        score[side] += sum(
+            log((counts[kind] + 1) / (counts.total() + len(wordings().kinds))) for kind in speakers[whom]
+        )
     return score[True] >= score[False]
 
 
