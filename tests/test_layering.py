@@ -121,8 +121,8 @@ USERS = {
     "jinja2": {"environments", "executors", "figures", "nano"},
     "json_repair": {"environments"},
     "msgspec": {
-        *("backends", "environments", "flat", "measures", "reports", "results", "store", "structs"),
-        *("view_model", "viewer", "views"),
+        *("backends", "environments", "figures", "flat", "measures", "reports", "results", "store"),
+        *("structs", "view_model", "viewer", "views"),
     },
     "ollama": {"backends"},
     "psutil": {"store"},

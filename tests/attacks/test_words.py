@@ -329,23 +329,31 @@ def controls(text: str) -> set[str]:
 def transcript(text: str) -> JsonObject:
     """A game of two in which everything that is text is `text`, but for what a player said in words of the record."""
     agents: list[JsonObject] = [{"agent_id": "Abel"}, {"agent_id": "Beatrice"}]
-    event: JsonObject = {"when": text, "audience": ["Abel"], "text": text, "data": {}}
-    said: JsonObject = {"when": "Day 1", "audience": "all", "text": f"Abel says: “{defuse(text)}”", "data": {}}
+    seen: JsonObject = {"turn": None, "day": 1, "phase": "discussion", "kind": "speech", "data": {}}
+    event: JsonObject = {**seen, "when": text, "audience": ["Abel"], "text": text}
+    said: JsonObject = {**seen, "when": "Day 1", "audience": "all", "text": f"Abel says: “{defuse(text)}”"}
     player: JsonObject = {
         "agent": text,
+        "definition": text,
+        "model": text,
+        "seat": 0,
         "role": text,
         "final_role": HARMLESS,
+        "faction": text,
         "won": True,
         "alive": False,
         "death": text,
+        "died_on_day": 1,
+        "measures": {},
     }
+    ended: JsonObject = {"kind": "game", "ending": text, "reason": text, "winners": [text], "days": 1}
     turn: JsonObject = {"turn": text, "receipt": {"kind": "correction", "detail": text}}
     return {
         "task": {"task_id": text, "agents": [*agents]},
         "status": "failed",
         "failure": text,
         "record": {"events": [said, event]},
-        "outcome": {"kind": "game", "players": [player]},
+        "outcome": {**ended, "players": [player]},
         "turns": [turn],
     }
 
