@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from mac_runner.config import RetryConfig
+from mac_runner.environments.reading import Problem
 from mac_runner.types import (
     Agent,
     FinishReason,
@@ -27,14 +28,6 @@ from mac_runner.types import (
 )
 
 Found = TypeVar("Found")
-
-
-@dataclass(frozen=True, slots=True)
-class Flaw:
-    """Why a reply has no use: a category for counting, and the reason for the agent."""
-
-    cause: str
-    reason: str
 
 
 class Tried(NamedTuple):
@@ -94,7 +87,7 @@ class Dialogue(ABC, Generic[Found]):
         self._replies = {name: Replies() for name in self._agents}
 
     @abstractmethod
-    def _read(self, turn: Turn, reply: Reply) -> Found | Flaw | Receipt:
+    def _read(self, turn: Turn, reply: Reply) -> Found | Problem | Receipt:
         """What a reply says, why it has no use, or the OBSERVATION with which its agent is asked on."""
 
     @abstractmethod
@@ -102,21 +95,21 @@ class Dialogue(ABC, Generic[Found]):
         """Go on with what was said; returns it in words."""
 
     @abstractmethod
-    def _default(self, turn: Turn, flaw: Flaw) -> str:
+    def _default(self, turn: Turn, problem: Problem) -> str:
         """Go on without a reply; returns in words with what."""
 
     def _overflow(self, turn: Turn) -> Receipt:
         """What follows a prompt that does not fit: a FAILURE, or a CORRECTION where the next one is shorter."""
         return Receipt(kind=ReceiptKind.FAILURE, detail=self.too_long)
 
-    def _may_correct(self, turn: Turn, flaw: Flaw) -> bool:
+    def _may_correct(self, turn: Turn, problem: Problem) -> bool:
         """Whether the agent is asked again."""
         return len(self._flawed(turn.agent)) < self._retry.max_retries
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
         """Take up a reply to an open turn; see `environments.base.Conversation`."""
         found = self._overflow(turn) if reply.finish_reason is FinishReason.OVERFLOW else self._read(turn, reply)
-        if isinstance(found, Flaw):
+        if isinstance(found, Problem):
             return self._refused(turn, reply, found)
         if isinstance(found, Receipt):
             return self._noted(turn, reply, found)
@@ -125,18 +118,18 @@ class Dialogue(ABC, Generic[Found]):
         self._tried.pop(turn.agent, None)
         return Receipt(kind=ReceiptKind.ACT, detail=act)
 
-    def _refused(self, turn: Turn, reply: Reply, flaw: Flaw) -> Receipt:
-        if self._may_correct(turn, flaw):
-            correction = Receipt(kind=ReceiptKind.CORRECTION, detail=flaw.reason, cause=flaw.cause)
+    def _refused(self, turn: Turn, reply: Reply, problem: Problem) -> Receipt:
+        if self._may_correct(turn, problem):
+            correction = Receipt(kind=ReceiptKind.CORRECTION, detail=problem.reason, cause=problem.cause)
             return self._noted(turn, reply, correction)
         if self._retry.when_exhausted == "fail":
-            what = f"turn {turn.key}: {turn.agent} gave no usable reply and has no corrections left [{flaw.cause}]"
-            failure = Receipt(kind=ReceiptKind.FAILURE, detail=f"{what}: {flaw.reason}", cause=flaw.cause)
+            what = f"turn {turn.key}: {turn.agent} gave no usable reply and has no corrections left [{problem.cause}]"
+            failure = Receipt(kind=ReceiptKind.FAILURE, detail=f"{what}: {problem.reason}", cause=problem.cause)
             return self._noted(turn, reply, failure)
-        self._replies[turn.agent].add(reply, ReceiptKind.DEFAULT, flaw.cause)
-        default = self._default(turn, flaw)
+        self._replies[turn.agent].add(reply, ReceiptKind.DEFAULT, problem.cause)
+        default = self._default(turn, problem)
         self._tried.pop(turn.agent, None)
-        return Receipt(kind=ReceiptKind.DEFAULT, detail=f"{default} ({flaw.reason})", cause=flaw.cause)
+        return Receipt(kind=ReceiptKind.DEFAULT, detail=f"{default} ({problem.reason})", cause=problem.cause)
 
     def _noted(self, turn: Turn, reply: Reply, receipt: Receipt) -> Receipt:
         self._replies[turn.agent].add(reply, receipt.kind, receipt.cause)

@@ -52,6 +52,7 @@ class Cause(StrEnum):
     SEVERAL_ACTS = "several_acts"
     ILLEGAL = "illegal"
     TOO_MANY_TOOLS = "too_many_tools"
+    INVALID_MOVE = "invalid_move"
 
 
 @dataclass(frozen=True, slots=True)

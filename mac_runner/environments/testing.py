@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from mac_runner.environments.base import SPEECH_CHARS_MAX, gated
-from mac_runner.environments.dialogue import Dialogue, Flaw
+from mac_runner.environments.dialogue import Dialogue
 from mac_runner.environments.echo import EchoConfig, EchoConversation
 from mac_runner.environments.markup import defuse, disarm
 from mac_runner.environments.personas import article, phrase
 from mac_runner.environments.reading import (
+    Cause,
     Markup,
+    Problem,
     Tag,
     Thoughts,
     after_thoughts,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mac_runner.config import RetryConfig
 from mac_runner.environments.discussion.testing import DiscussionEnvironment
-from mac_runner.environments.testing import Dialogue, Flaw
+from mac_runner.environments.testing import Cause, Dialogue, Problem
 from mac_runner.environments.town_of_salem.testing import Options
 from mac_runner.plan import plan_tasks
 from mac_runner.types import (
@@ -49,16 +49,16 @@ class Guess(Dialogue[int]):
     def pending(self) -> object:
         return self._pending()
 
-    def _read(self, turn: Turn, reply: Reply) -> int | Flaw | Receipt:
+    def _read(self, turn: Turn, reply: Reply) -> int | Problem | Receipt:
         if reply.text == "look":
             return LOOK
-        return int(reply.text) if reply.text.isdecimal() else Flaw("no_number", "there was no number")
+        return int(reply.text) if reply.text.isdecimal() else Problem(Cause.UNMATCHED, "there was no number")
 
     def _apply(self, turn: Turn, found: int) -> str:
         self.numbers.append(found)
         return str(found)
 
-    def _default(self, turn: Turn, flaw: Flaw) -> str:
+    def _default(self, turn: Turn, problem: Problem) -> str:
         self.numbers.append(None)
         return "none"
 
@@ -89,7 +89,7 @@ def test_conversation_that_may_not_go_on_without_fails_and_says_who_gave_nothing
 
     assert kind == "failure"
     assert detail == (
-        "turn 0/Abel/0/0: Abel gave no usable reply and has no corrections left [no_number]: there was no number"
+        "turn 0/Abel/0/0: Abel gave no usable reply and has no corrections left [unmatched]: there was no number"
     )
     assert guess.numbers == []
 
@@ -116,9 +116,9 @@ def test_replies_are_counted_by_kind_and_cause_with_their_tokens() -> None:
         said(guess, text)
 
     assert guess.counts() == {
-        (ReceiptKind.CORRECTION, "no_number"): 1,
+        (ReceiptKind.CORRECTION, "unmatched"): 1,
         (ReceiptKind.OBSERVATION, None): 1,
-        (ReceiptKind.DEFAULT, "no_number"): 1,
+        (ReceiptKind.DEFAULT, "unmatched"): 1,
         (ReceiptKind.ACT, None): 2,
     }
     assert guess.tokens() == TokenCount(prompt=25, completion=5)

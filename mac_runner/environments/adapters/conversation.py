@@ -13,12 +13,11 @@ from typing import Final
 
 from mac_runner.config import RetryConfig
 from mac_runner.environments.adapters.game import Asked, Game, GameView, Heard, Move
-from mac_runner.environments.dialogue import Dialogue, Flaw, Replies
-from mac_runner.environments.reading import Problem, spoken
+from mac_runner.environments.dialogue import Dialogue, Replies
+from mac_runner.environments.reading import Cause, Problem, spoken
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, ReceiptKind, Reply, Task, Turn
 
-_EMPTY: Final = Flaw("empty", "there was nothing outside your thoughts")
-_INVALID: Final = "invalid_move"
+_EMPTY: Final = Problem(Cause.EMPTY, "there was nothing outside your thoughts")
 _DETAIL_CHARS_MAX: Final = 200
 _MARKER: Final = re.compile(r"<(?=[/|｜]?[A-Za-z_|｜])|(?<=[|｜])>")
 """What begins or ends a tag: chat templates and private thoughts are written in them, moves of games are not."""
@@ -26,7 +25,7 @@ _BRACKETED: Final = re.compile(r"\[(/?(?:INST|SYS|SYSTEM_PROMPT|TOOL_CALLS|TOOL_
 
 
 @dataclass(frozen=True, slots=True)
-class _Refused(Flaw):
+class _Refused(Problem):
     """Words of which the game could make no legal move, and what it did then."""
 
     move: Move
@@ -85,7 +84,7 @@ class GameConversation(Dialogue[Move]):
             choices=asked.choices,
         )
 
-    def _read(self, turn: Turn, reply: Reply) -> Move | Flaw:
+    def _read(self, turn: Turn, reply: Reply) -> Move | Problem:
         """The move that the words make; the game may refuse it and ask the player again."""
         said = _words(reply)
         may_correct = super()._may_correct(turn, _EMPTY)
@@ -98,17 +97,17 @@ class GameConversation(Dialogue[Move]):
             return move
         if move.is_asked_again:
             self._take_in(turn)
-        return _Refused(_INVALID, move.refusal, move)
+        return _Refused(Cause.INVALID_MOVE, move.refusal, move)
 
-    def _may_correct(self, turn: Turn, flaw: Flaw) -> bool:
-        return flaw.move.is_asked_again if isinstance(flaw, _Refused) else super()._may_correct(turn, flaw)
+    def _may_correct(self, turn: Turn, problem: Problem) -> bool:
+        return problem.move.is_asked_again if isinstance(problem, _Refused) else super()._may_correct(turn, problem)
 
     def _apply(self, turn: Turn, found: Move) -> str:
         self._next_round(turn)
         return found.detail[:_DETAIL_CHARS_MAX]
 
-    def _default(self, turn: Turn, flaw: Flaw) -> str:
-        move = flaw.move if isinstance(flaw, _Refused) else self._moved(turn, None, self._game.play_default())
+    def _default(self, turn: Turn, problem: Problem) -> str:
+        move = problem.move if isinstance(problem, _Refused) else self._moved(turn, None, self._game.play_default())
         self._next_round(turn)
         return move.detail
 
@@ -198,7 +197,7 @@ class GameConversation(Dialogue[Move]):
 
 def _invalid(replies: Replies) -> int:
     """How many of a player's replies the game refused, or had to do without."""
-    return replies.counts[ReceiptKind.CORRECTION, _INVALID] + replies.of(ReceiptKind.DEFAULT)
+    return replies.counts[ReceiptKind.CORRECTION, Cause.INVALID_MOVE] + replies.of(ReceiptKind.DEFAULT)
 
 
 def _words(reply: Reply) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from mac_runner.environments.dialogue import Dialogue, Flaw
+from mac_runner.environments.dialogue import Dialogue
 from mac_runner.environments.discussion.prompts import Form, PromptWriter, Rules, aside_field
 from mac_runner.environments.discussion.reading.answers import Found, read_fields
 from mac_runner.environments.discussion.record import outcome_of, record_of, state_of
@@ -82,8 +82,8 @@ class DiscussionConversation(Dialogue[Said]):
         answer = f"{found.answer} ({found.how}): " if found.answer is not None else ""
         return defuse(f"{answer}{found.text}")
 
-    def _default(self, turn: Turn, flaw: Flaw) -> str:
-        self._put(turn, None, Cause(flaw.cause))
+    def _default(self, turn: Turn, problem: Problem) -> str:
+        self._put(turn, None, problem.cause)
         return "passes"
 
     def _put(self, turn: Turn, said: Said | None, cause: Cause | None = None) -> None:
@@ -95,11 +95,8 @@ class DiscussionConversation(Dialogue[Said]):
             if self._ending is not None:
                 self._outcome = outcome_of(self._state, self._ending, self._replies)
 
-    def _read(self, turn: Turn, reply: Reply) -> Said | Flaw:
-        said = self._said(self._seats[turn.agent], reply)
-        return Flaw(said.cause, said.reason) if isinstance(said, Problem) else said
-
-    def _said(self, seat: Seat, reply: Reply) -> Said | Problem:
+    def _read(self, turn: Turn, reply: Reply) -> Said | Problem:
+        seat = self._seats[turn.agent]
         role, moment = ROLES[seat.role], self._writer.moment(seat)
         form = self._writer.form(seat, moment)
         ordered = sorted(form.names, key=lambda name: name != role.decisive)

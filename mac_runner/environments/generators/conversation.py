@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel
 
 from mac_runner.config import AgentDefinition, RetryConfig
-from mac_runner.environments.dialogue import Dialogue, Flaw
+from mac_runner.environments.dialogue import Dialogue
 from mac_runner.environments.generators.replies import read_answer
 from mac_runner.environments.generators.table import Ask, Script, Table, Told
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.personas import introduction
-from mac_runner.environments.reading import UnusableError
+from mac_runner.environments.reading import Problem, UnusableError
 from mac_runner.errors import ConversationError
 from mac_runner.types import JsonObject, Message, Prompt, Reply, Task, Turn
 
@@ -135,8 +135,8 @@ class GeneratorConversation(Dialogue[_Answer]):
         """The rules, all that the agent has read, and the question; each prompt begins like the one before it."""
         one = self._of(turn)
         told = self._told_to(turn.agent)
-        flaw = self._last_flaw(turn.agent)
-        correction = (f"Your last reply could not be used: {defuse(flaw)}. Try again.",) if flaw else ()
+        problem = self._last_flaw(turn.agent)
+        correction = (f"Your last reply could not be used: {defuse(problem)}. Try again.",) if problem else ()
         asked = "\n\n".join((*(each.text for each in told), one.ask.text, *_form(one.ask), *correction))
         return Prompt(
             messages=(Message(role="system", content=self._system(turn.agent)), Message(role="user", content=asked)),
@@ -145,16 +145,16 @@ class GeneratorConversation(Dialogue[_Answer]):
             schema=one.ask.json_schema,
         )
 
-    def _read(self, turn: Turn, reply: Reply) -> _Answer | Flaw:
+    def _read(self, turn: Turn, reply: Reply) -> _Answer | Problem:
         try:
             return _Answer(read_answer(self._of(turn).ask, reply))
         except UnusableError as fault:
-            return Flaw(fault.cause, str(fault))
+            return Problem(fault.cause, str(fault))
 
     def _apply(self, turn: Turn, found: _Answer) -> str:
         return self._answered(turn, found)
 
-    def _default(self, turn: Turn, flaw: Flaw) -> str:
+    def _default(self, turn: Turn, problem: Problem) -> str:
         return self._answered(turn, _Answer(self._of(turn).ask.default, is_default=True))
 
     def _answered(self, turn: Turn, answer: _Answer) -> str:

@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 from mac_runner.config import RetryConfig
-from mac_runner.environments.dialogue import Dialogue, Flaw, Tried
+from mac_runner.environments.dialogue import Dialogue, Tried
 from mac_runner.environments.reading import Cause, Problem
 from mac_runner.environments.town_of_salem.counts import reply_counts
 from mac_runner.environments.town_of_salem.game_loop import GameLoop, OpenTurn
@@ -163,18 +163,16 @@ class Game(Dialogue[Chosen]):
         self._open = None
         return super().receive(turn, reply)
 
-    def _read(self, turn: Turn, reply: Reply) -> Chosen | Flaw | Receipt:
+    def _read(self, turn: Turn, reply: Reply) -> Chosen | Problem | Receipt:
         self._game.completion_tokens += reply.tokens.completion
         seat = self._agents[turn.agent].seat
         self._took_ms[seat] += self._latency.generation_ms(reply)
         reading = read(reply, self._game.state, seat)
-        if isinstance(reading, Problem):
-            return Flaw(reading.cause, reading.reason)
-        if isinstance(reading, Chosen):
+        if isinstance(reading, Chosen | Problem):
             return reading
         if turn.step == TOOL_CALLS_PER_TURN_MAX:
             text = f"you have asked tools {TOOL_CALLS_PER_TURN_MAX} times in this turn; now act"
-            return Flaw(Cause.TOO_MANY_TOOLS, text)
+            return Problem(Cause.TOO_MANY_TOOLS, text)
         self._took_ms[seat] += self._latency.tool_ms
         view = view_of(self._game.state, self._game.log, seat)
         return Receipt(kind=ReceiptKind.OBSERVATION, detail=observe(view, reading.name, reading.argument))
@@ -184,9 +182,9 @@ class Game(Dialogue[Chosen]):
         self._take(turn, found, self._refusals(turn))
         return found.act.verb
 
-    def _default(self, turn: Turn, flaw: Flaw) -> str:
+    def _default(self, turn: Turn, problem: Problem) -> str:
         wait = Chosen(act=Act(seat=self._agents[turn.agent].seat, verb="wait"))
-        self._take(turn, wait, [*self._refusals(turn), self._refusal(turn, turn.key, flaw.reason)], is_default=True)
+        self._take(turn, wait, [*self._refusals(turn), self._refusal(turn, turn.key, problem.reason)], is_default=True)
         return wait.act.verb
 
     def _take(self, turn: Turn, chosen: Chosen, refused: Sequence[Refusal], *, is_default: bool = False) -> None:
