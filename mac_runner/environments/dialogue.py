@@ -133,7 +133,8 @@ class Dialogue(ABC, Generic[Found]):
 
     def _noted(self, turn: Turn, reply: Reply, receipt: Receipt) -> Receipt:
         self._replies[turn.agent].add(reply, receipt.kind, receipt.cause)
-        self._tried.setdefault(turn.agent, []).append(Tried(turn.key, reply, receipt))
+        if receipt.kind is not ReceiptKind.FAILURE:  # A failure leaves the state as it is.
+            self._tried.setdefault(turn.agent, []).append(Tried(turn.key, reply, receipt))
         return receipt
 
     def _turn(self, agent: str, *, round: int, place: int, after: frozenset[str] = frozenset()) -> Turn:

@@ -173,27 +173,34 @@ def _row(name: str, run: str, is_rate: bool, one: Comparison) -> dict[str, Value
 
 def values_of(runs: Iterable[RunData]) -> dict[str, dict[str, Values]]:
     """By run and name, the values of finished conversations: of outcomes counted as they are, and of metrics."""
-    found = {data.name: _values(data) for data in runs}
-    if not any(total for of_run in found.values() if _WON in of_run for total, _ in of_run[_WON].cases.values()):
+    found: dict[str, dict[str, Values]] = {}
+    has_winners = False
+    for data in runs:
+        found[data.name], shows_winners = _values(data)
+        has_winners |= shows_winners
+    if not has_winners:
         # Draws alone do not show that winners are agents.
         return {name: {key: each for key, each in of_run.items() if key != _WON} for name, of_run in found.items()}
     return found
 
 
-def _values(data: RunData) -> dict[str, Values]:
+def _values(data: RunData) -> tuple[dict[str, Values], bool]:
+    """The values of a run, and whether its outcomes show that winners are agents."""
     found: dict[str, Values] = {}
+    has_winners = False
     for row in map(parse_row, data.read_rows()):
         if row.reason is not None:
             continue
         values: dict[str, Sequence[float]] = {}
         if isinstance(row.outcome, dict) and row.outcome.get("kind") not in results_specs():
             one = ended(row.outcome, row.agents)
+            has_winners |= one.has_winners
             values = {str(key): [value] for (key,), value in CONVERSATIONS.cases(one)}
             values |= {f"{key} of agents": each for (key,), each in AGENTS.cases(one)}
         values |= {f"metric {name}": [value] for name, value in row.metrics.items() if value is not None}
         for name, each in values.items():
             _add(found, name, row.index if row.cluster is None else row.cluster, each)
-    return found
+    return found, has_winners
 
 
 def _add(found: dict[str, Values], name: str, deal: Deal, values: Sequence[float]) -> None:

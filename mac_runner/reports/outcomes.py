@@ -50,7 +50,7 @@ from mac_runner.results import (
     with_defaults,
     with_defaults_column,
 )
-from mac_runner.rewards import WON, is_number, of_agents, winners_of
+from mac_runner.rewards import WON, is_number, of_agents, values_by_agent, winners_of
 from mac_runner.types import JsonObject, JsonValue
 
 OUTCOMES: Final = "outcomes"
@@ -85,6 +85,11 @@ class Ended(NamedTuple):
     outcome: JsonObject
     agents: Agents
     by_agent: Mapping[str, Mapping[str, _Number]]
+
+    @property
+    def has_winners(self) -> bool:
+        """Whether it shows that winners are agents. A draw does not, unless it says so of each agent."""
+        return WON in values_by_agent(self.outcome, self.agents) or any(self.by_agent.get(WON, {}).values())
 
 
 def ended(outcome: JsonObject, agents: Agents) -> Ended:
@@ -254,7 +259,7 @@ class OutcomeResults:
         """Count one finished conversation."""
         one = ended(outcome, agents)
         self._n += 1
-        self._has_winners |= WON in outcome or any(one.by_agent.get(WON, {}).values())
+        self._has_winners |= one.has_winners
         self._counted.add(one)
 
     def report(self) -> JsonObject:
@@ -459,7 +464,8 @@ def outcome_figures(summary: JsonObject, taken: Collection[str]) -> dict[str, Fi
     found: dict[str, Figure] = {}
     for kind in section(summary, OUTCOMES):
         agents_first = sorted(_measures([summary], kind), key=lambda measure: measure.unit != "agents")
-        for name, each in measure_figures(agents_first, summary).items():
+        # Measure by measure: a value of conversations may be called as one of agents is.
+        for name, each in (one for measure in agents_first for one in measure_figures([measure], summary).items()):
             free = name if name not in taken and name not in found else f"outcome.{name}"
             found[free] = each._replace(is_headline=len(found) < _HEADLINES_MAX)
     return found

@@ -85,13 +85,14 @@ def test_reply_of_no_use_is_corrected_as_often_as_allowed_then_the_conversation_
 
 def test_conversation_that_may_not_go_on_without_fails_and_says_who_gave_nothing_of_use() -> None:
     guess = Guess(RetryConfig(max_retries=0, when_exhausted="fail"))
+    before = guess.pending()
     _, kind, detail = said(guess, "a")
 
     assert kind == "failure"
     assert detail == (
         "turn 0/Abel/0/0: Abel gave no usable reply and has no corrections left [unmatched]: there was no number"
     )
-    assert guess.numbers == []
+    assert (guess.numbers, guess.pending()) == ([], before)
 
 
 def test_prompt_that_is_too_long_fails_the_conversation_with_its_remedy() -> None:

@@ -131,9 +131,22 @@ def test_draws_count_against_all_only_where_winners_are_agents() -> None:
     agents: JsonObject = {"Abel": ["a", "m", 0], "Cain": ["b", "m", 1]}
     draw, won = row(0, {"winner": None}, agents), row(1, {"winner": "Cain"}, agents)
     town = row(2, {"winner": "town"})
+    lost = row(3, {"won": {"Abel": False, "Cain": False}}, agents)
+    flags = row(4, {"won": True, "winner": None}, agents)
 
     assert counted([draw, won])["agents"]["won"]["by_definition"]["b"]["rate"] == 0.5
     assert counted([draw, town])["agents"] == {}
+    assert counted([lost])["agents"]["won"]["by_definition"]["b"]["rate"] == 0
+    assert counted([flags])["agents"] == {}
+
+
+def test_value_of_conversations_that_is_called_as_one_of_agents_has_a_figure_of_its_own() -> None:
+    agents: JsonObject = {"Abel": ["a", "m", 0], "Cain": ["a", "m", 1]}
+    rows = [row(index, {"won": index > 0, "winner": "Cain"}, agents) for index in range(3)]
+    figures = figures_of(summary_of(rows))
+
+    found = {name: (one.n, one.value) for name, one in figures.items() if name.endswith("won")}
+    assert found == {"won": (6, 0.5), "outcome.won": (3, pytest.approx(2 / 3, abs=1e-4))}
 
 
 def test_what_can_be_counted_is_and_what_cannot_is_named() -> None:

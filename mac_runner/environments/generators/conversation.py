@@ -179,7 +179,10 @@ class GeneratorConversation(Dialogue[_Answer]):
     def fingerprint(self) -> str:
         """Digest of all answers so far and of the corrections under way: the generator's state follows from them."""
         digest = self._digest.copy()
-        waiting = [[one.ask.agent, one.turn, _shown(one.answer.value), self._pending()] for one in self._open]
+        pending = self._pending()
+        waiting = [
+            [one.ask.agent, one.turn, _shown(one.answer.value), pending.get(one.ask.agent, [])] for one in self._open
+        ]
         digest.update(json.dumps([self._round, waiting, self._outcome]).encode("ascii"))
         return digest.hexdigest()
 

@@ -51,6 +51,7 @@ class Game:
             raise TypeError(f"game: settings is {_named(self.settings)}; give a pydantic model, the class itself")
         _refuse_players(self.players)
         _refuse_names(self.names)
+        self.players, self.names = dict(self.players), tuple(self.names)
         update_wrapper(self, self.script)
 
     @property

@@ -149,6 +149,8 @@ def register(role: Role) -> None:
 def _add(role: Role) -> None:
     if role.id in _all.roles:
         raise ValueError(f"there is a role {role.id!r} already")
+    if not isinstance(role.by_night, Mapping):
+        raise ValueError(f"`by_night` of {role.name} is no mapping from a Step to what the role does then")
     for other in _all.roles.values():
         _check(role, other)
     _set([*_all.roles.values(), role])

@@ -24,6 +24,8 @@ from mac_runner.environments.town_of_salem.seat.names import EVERYBODY, bare, ne
 from mac_runner.types import JsonObject, JsonValue
 
 MENDED_CHARS_MAX: Final = 8_192
+_BOXED_CHARS_MAX: Final = 200
+"""Of an act in a box; an empty box, or one with more in it, says none."""
 """A reply that is longer without its thoughts is not mended: no act with all that may be added takes as much."""
 _TAGS_MAX: Final = 40
 _OBJECTS_MAX: Final = 8
@@ -460,7 +462,7 @@ def _named_act(named: str, fields: JsonObject, verbs: frozenset[str]) -> tuple[s
 
 def _lines(text: str, verbs: frozenset[str]) -> tuple[Tag, ...]:
     """The act that lines say: the whole reply, its last line, or its only two, `Act: vote` and `Target: Abel`."""
-    boxed = boxes(text)
+    boxed = [box for box in boxes(text) if 0 < len(box) <= _BOXED_CHARS_MAX]
     if len(boxed) == 1:
         return _said(boxed[0], verbs)
     body = re.sub(r"</?(?:answer|act|action|final_answer|response|output|reply|tool_call)>", "\n", text)

@@ -95,7 +95,9 @@ class LooseNames(Names):
 
     def _mentioned(self, text: str) -> frozenset[int]:
         """The players that a text names in their right spelling."""
-        return frozenset(self._seats[name.casefold()] for name in self._mention.findall(text))
+        # A letter may match another one without being it: to a pattern, `İ` is an `i`.
+        found = (self._seats.get(name.casefold()) for name in self._mention.findall(text))
+        return frozenset(seat for seat in found if seat is not None)
 
     def _seat(self, value: str, spec: ActSpec, remark: str = "") -> int:
         shown = repr(defuse(value)[:40])
