@@ -194,7 +194,7 @@ def _values(data: RunData) -> tuple[dict[str, Values], bool]:
         values: dict[str, Sequence[float]] = {}
         if isinstance(row.outcome, dict) and row.outcome.get("kind") not in results_specs():
             one = ended(row.outcome, row.agents)
-            has_winners |= one.has_winners
+            has_winners = has_winners or one.has_winners
             values = {str(key): [value] for (key,), value in CONVERSATIONS.cases(one)}
             values |= {f"{key} of agents": each for (key,), each in AGENTS.cases(one)}
         values |= {f"metric {name}": [value] for name, value in row.metrics.items() if value is not None}

@@ -89,7 +89,7 @@ class Ended(NamedTuple):
     @property
     def has_winners(self) -> bool:
         """Whether it shows that winners are agents. A draw does not, unless it says so of each agent."""
-        return WON in values_by_agent(self.outcome, self.agents) or any(self.by_agent.get(WON, {}).values())
+        return any(self.by_agent.get(WON, {}).values()) or WON in values_by_agent(self.outcome, self.agents)
 
 
 def ended(outcome: JsonObject, agents: Agents) -> Ended:
@@ -259,7 +259,7 @@ class OutcomeResults:
         """Count one finished conversation."""
         one = ended(outcome, agents)
         self._n += 1
-        self._has_winners |= one.has_winners
+        self._has_winners = self._has_winners or one.has_winners
         self._counted.add(one)
 
     def report(self) -> JsonObject:
