@@ -11,10 +11,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, TypeAlias
 
 from mac_runner.environments.reading import BLANK
+from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.environments.town_of_salem.rules.acts import (
     ACTS,
     CHANNEL,
@@ -91,33 +92,37 @@ def _quoted(tag: re.Match[str]) -> str:
 
 def menu(view: SeatView, form: ReplyForm) -> str:
     """Every act that may be chosen now, as it is written, with what it takes."""
-    others = tuple(name for name in view.living if name != view.name)
-    takes_words = any(ACTS[choice.verb].takes_words for choice in view.choices)
-    own = f", with your own words in place of {BLANK}" if takes_words else ""
+    others = tuple([name for name in view.living if name != view.name])
+    offered = [(choice, ACTS[choice.verb]) for choice in view.choices]
+    own = f", with your own words in place of {BLANK}" if any(spec.takes_words for _, spec in offered) else ""
     lines = [f"Choose one act{own}:"]
-    lines += [_option(choice, others, form) for choice in view.choices if not ACTS[choice.verb].is_side_act]
+    lines += [_option(choice, spec, others, form) for choice, spec in offered if not spec.is_side_act]
     if spoken := [choice.verb for choice in view.choices if choice.takes_speech]:
         if form == "json":
             also = f'add the key "{SPEECH}"'
         else:
             also, spoken = f"also <{SPEECH}>", [f"<{verb}>" for verb in spoken]
         lines.append(f"Together with {' or '.join(spoken)} you may {also}: everyone hears it.")
-    sides = [choice.verb for choice in view.choices if ACTS[choice.verb].is_side_act]
+    sides = [choice.verb for choice, spec in offered if spec.is_side_act]
     if sides and form == "json":
         lines.append(f"You may add the keys {', '.join(map(json.dumps, sides))}.")
     elif sides:
-        lines.append(f"You may add {', '.join(f'<{verb}>' for verb in sides)}.")
+        lines.append(f"You may add {', '.join([f'<{verb}>' for verb in sides])}.")
     return "\n".join(lines)
 
 
-def _option(choice: Choice, others: tuple[str, ...], form: ReplyForm) -> str:
-    spec = ACTS[choice.verb]
-    takes = ". ".join(filter(None, (_takes(choice, slot, others) for slot in spec.slots)))
-    channel = CHANNEL.shown if len(choice.choices) > 1 else ""
-    written = f"- {spec.example(form, channel=channel)}"
+def _option(choice: Choice, spec: ActSpec, others: tuple[str, ...], form: ReplyForm) -> str:
+    takes = ". ".join([said for slot in spec.slots if (said := _takes(choice, slot, others))])
+    example = _example(spec.verb, form, CHANNEL.shown if len(choice.choices) > 1 else "")
     if spec.is_ability:
-        return f"{written}: {spec.help}" + (f"\n  {takes}" if takes else "")
-    return f"{written}: {takes}" if takes else written
+        return f"- {example}: {spec.help}" + (f"\n  {takes}" if takes else "")
+    return f"- {example}: {takes}" if takes else f"- {example}"
+
+
+@follows_roles
+@cache
+def _example(verb: str, form: ReplyForm, channel: str) -> str:
+    return ACTS[verb].example(form, channel=channel)
 
 
 def _takes(choice: Choice, slot: Slot, others: tuple[str, ...]) -> str:

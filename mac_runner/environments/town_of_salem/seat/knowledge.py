@@ -31,7 +31,8 @@ class Choice:
 
     def options(self, slot: Slot) -> tuple[str, ...]:
         """What may stand in a slot; nothing for words of the player's own."""
-        return {"targets": self.targets, "seconds": self.seconds, "choices": self.choices}.get(slot.offered, ())
+        options: tuple[str, ...] = getattr(self, slot.offered, ())
+        return options
 
     def combinations(self) -> list[dict[str, str]]:
         """Every way to choose it, as the values of its slots, without words."""

@@ -5,7 +5,8 @@ and is the same for all seats of a game. Then what follows from the record alone
 what is private to the seat, which grows too while the record rests at night. Last comes who the seat is and what it is
 asked. Nothing that changes comes before something that does not.
 
-The words are in `prompt.jinja`, and those of its fields in `parts.jinja`. A user's template replaces blocks of
+The words are in `prompt.jinja`. Those of its fields that all games alike share are in `parts.jinja`; those that change
+from turn to turn are here, since a template takes several times as long. A user's template replaces blocks of
 `prompt.jinja`, but not the game: one that leaves out how to answer, what is asked or what may be chosen is refused.
 Only a `system` block without any words is accepted: it is for models that were trained on the game, and no system
 message is sent.
@@ -14,14 +15,14 @@ message is sent.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from mac_runner.environments.markup import OBSERVATION_TAG
+from mac_runner.environments.markup import OBSERVATION_TAG, defuse
 from mac_runner.environments.reading import BLANK
 from mac_runner.environments.templates import Kind, PromptTemplate, built_in, parts_of, shipped
-from mac_runner.environments.town_of_salem.model.state import Options
+from mac_runner.environments.town_of_salem.model.state import Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.environments.town_of_salem.rules.acts import ACTS, ActSpec
@@ -45,13 +46,25 @@ KIND: Final = Kind(
     default=shipped(__name__, "prompt.jinja"),
 )
 _STATIC: Final = ("rules", "roles", "how_to_answer", "warning")
-_CHANGING: Final = ("town", "known", "identity", "question")
 _PARTS: Final = built_in(shipped(__name__, "parts.jinja"))
 _NEEDED: Final = {
     "system": ("how_to_answer", "warning"),
     "turn": ("record", "known", "question", "options"),
 }
 """What a user's block has to say, word for word."""
+_QUESTIONS: Final = {
+    Phase.GREETING: "It is the first day: greet the others. There is no trial today.",
+    Phase.BIDDING: "Bid for the floor. The highest bidder speaks next.",
+    Phase.DISCUSSION: "Discuss. Everyone hears what you say.",
+    Phase.VOTING: "Vote to put someone on trial, or talk.",
+    Phase.DEFENCE: "You are on trial. Defend yourself.",
+    Phase.JUDGEMENT: "{accused} has spoken in defence. Judge {accused}.",
+    Phase.LAST_WORDS: "You are about to be lynched. Say your last words.",
+    Phase.NIGHT_CHAT: "It is night. Talk in private now; night actions are chosen afterwards.",
+    Phase.NIGHT: "It is night. Choose what you do.",
+    Phase.OVER: "The game is over.",
+}
+_QUESTION_TO_THE_DEAD: Final = "You are dead. You can still do what is listed here."
 
 
 class Prompts:
@@ -144,23 +157,62 @@ def turn_parts(
     view: SeatView, asking: Asking, public: Sequence[str] | None, private: Sequence[str] | None
 ) -> dict[str, object]:
     """The parts of the user message, by name."""
-    mates = [(name, role) for name, role in view.team.items() if name != view.name]
-    values: dict[str, object] = {
+    can_do = _can_do(view.role.id, view.lobby, view.options)
+    mates = {name: role for name, role in view.team.items() if name != view.name}
+    is_dead_by_day = not view.is_alive and view.phase is not Phase.NIGHT_CHAT
+    return {
         "record": "\n".join(view.public_lines if public is None else public),
+        "town": _town(view),
+        "known": "\n".join((*(view.private_lines if private is None else private), *_belongings(view))),
         "when": f"{'Night' if view.phase.is_night else 'Day'} {view.day}, {view.phase}, round {view.round_in_phase}",
         "name": view.name,
         "role": view.role.name,
         "is_alive": view.is_alive,
-        "can_do": _can_do(view.role.id, view.lobby, view.options),
+        "can_do": can_do,
         "goal": view.role.goal,
-        "team": [name for name, _ in mates],
+        "team": list(mates),
         "target": view.quarry or "",
         "persona": asking.persona,
+        "identity": _identity(view, asking, mates, can_do),
+        "question": _QUESTION_TO_THE_DEAD if is_dead_by_day else _QUESTIONS[view.phase].format(accused=view.accused),
         "options": menu(view, asking.form),
         "reminder": asking.reminder(),
     }
-    said = {"view": view, "mates": mates, "private": view.private_lines if private is None else private}
-    return values | parts_of(_PARTS, _CHANGING, values | said)
+
+
+def _town(view: SeatView) -> str:
+    """What follows from the record alone, so that it changes only with it."""
+    lines = [f"Living: {', '.join(view.living)}."]
+    if view.graveyard:
+        lines.append(f"Dead: {_pairs(view.graveyard)}.")
+    if view.votes:
+        votes = ", ".join(f"{voter} for {target}" for voter, target in sorted(view.votes.items()))
+        lines.append(f"Votes now, {view.votes_needed} needed for a trial: {votes}.")
+    return "\n".join(lines)
+
+
+def _belongings(view: SeatView) -> list[str]:
+    owned = {"will": view.will, "death note": view.death_note, "notes": view.notes}
+    return [f"Your {what}: “{defuse(text)}”" for what, text in owned.items() if text]
+
+
+def _identity(view: SeatView, asking: Asking, mates: Mapping[str, str], can_do: str) -> str:
+    """No line has both a role and the name of a player unless the seat knows what that player is."""
+    lines = [f"You are {view.name}, the {view.role.name}{'' if view.is_alive else ', and you are dead'}."]
+    if asking.persona:
+        lines.append(f"Your character: {asking.persona}")
+    if mates:
+        lines.append(f"Your living teammates: {_pairs(mates)}.")
+    if view.quarry:
+        lines.append(f"Your target is {view.quarry}.")
+    uses = ", ".join(f"{verb} {left}" for verb, left in view.uses.items())
+    does = f"{can_do} " if view.is_alive else ""
+    lines.append(f"{does}{view.role.goal}" + (f" Uses left: {uses}." if uses else ""))
+    return "\n".join(lines)
+
+
+def _pairs(roles: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({role})" for name, role in roles.items())
 
 
 @follows_roles
