@@ -15,23 +15,19 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache, wraps
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from mac_runner.environments.town_of_salem.model.role import Ability, Role
 from mac_runner.errors import ConfigError
 
+if TYPE_CHECKING:
+    from functools import _lru_cache_wrapper
+
 _Given = ParamSpec("_Given")
 _Key = TypeVar("_Key")
 _Found = TypeVar("_Found")
-_Made = TypeVar("_Made", covariant=True)
+_Made = TypeVar("_Made")
 _Value = TypeVar("_Value", covariant=True)
-
-
-class _Cached(Protocol[_Made]):
-    @property
-    def __wrapped__(self) -> Callable[..., _Made]: ...
-
-    def cache_parameters(self) -> Any: ...
 
 
 class Catalogue:
@@ -77,7 +73,7 @@ def catalogue() -> Catalogue:
     return _in_force.get(_all)
 
 
-def follows_roles(cached: _Cached[_Made]) -> Callable[..., _Made]:
+def follows_roles(cached: _lru_cache_wrapper[_Made]) -> Callable[..., _Made]:
     """Decorator over `cache` or `lru_cache`: each catalogue has a cache of its own."""
     function = cached.__wrapped__
     keeping = lru_cache(**cached.cache_parameters())
@@ -93,10 +89,10 @@ def follows_roles(cached: _Cached[_Made]) -> Callable[..., _Made]:
 
 
 class RoleTable(Mapping[_Key, _Value]):
-    """A table made from the roles of a catalogue when it is first read."""
+    """What a function of the catalogue in force returns, as a table that others can import."""
 
-    def __init__(self, make: Callable[[], Mapping[_Key, _Value]]) -> None:
-        self._current = follows_roles(cache(make))
+    def __init__(self, current: Callable[[], Mapping[_Key, _Value]]) -> None:
+        self._current = current
 
     def __getitem__(self, key: _Key) -> _Value:
         return self._current()[key]
@@ -108,12 +104,7 @@ class RoleTable(Mapping[_Key, _Value]):
         return len(self._current())
 
 
-class _Roles(RoleTable[str, Role]):
-    def __getitem__(self, key: str) -> Role:
-        return _in_force.get(_all).roles[key]
-
-
-ROLES: Mapping[str, Role] = _Roles(lambda: catalogue().roles)
+ROLES: Mapping[str, Role] = RoleTable(lambda: _in_force.get(_all).roles)
 """Role id to role, in alphabetical order, of the catalogue in force."""
 
 

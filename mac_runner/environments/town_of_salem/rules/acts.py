@@ -381,6 +381,8 @@ def _write(state: GameState, act: Act) -> Changed:
     return Changed(state.with_player(replace(state.players[act.seat], **written)))
 
 
+@follows_roles
+@cache
 def _table() -> Mapping[str, ActSpec]:
     entries = (
         ActSpec(
