@@ -1,6 +1,6 @@
 """The sentences in which claims are made, as patterns over the speaker's own words.
 
-They match marked text (`vocabulary`), so they are the same for all games. Named groups: `about` and `names` hold
+They match marked text (`words`), so they are the same for all games. Named groups: `about` and `names` hold
 players, `roles` roles, `not` reverses the meaning, and a group in capitals is named after what is said (`Says`).
 """
 
@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from mac_runner.environments.town_of_salem.claims.attribution import CONTINUING
-from mac_runner.environments.town_of_salem.claims.vocabulary import NAME, ROLE
+from mac_runner.environments.town_of_salem.claims.words import CONTINUING, NAME, ROLE
 
 # What may be repeated is bounded, so that it cannot cost more than its square. Possessive repetition and atomic groups
 # would do too, but Python before 3.11.5 matches them wrongly.
