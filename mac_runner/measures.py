@@ -330,22 +330,26 @@ MakesTables: TypeAlias = Callable[[JsonObject], Iterable[Table | str]]
 
 
 class Drawn(NamedTuple):
-    """A figure of the report, of the rows of a measure. Those of one id are one figure."""
+    """A figure of the report, of the rows of a measure. Those of one id are one figure.
 
-    id: str
-    chart: Literal["forest", "rounds", "heat", "shares", "table"]
-    by: tuple[str, ...]
+    What is empty is as the measure has it.
+    """
+
+    id: str = ""
+    """Empty for the place of the measure, without what cases are told apart by."""
+    chart: Literal["forest", "rounds", "heat", "shares", "table"] = "forest"
+    by: tuple[str, ...] = ()
     """Its columns of words. A forest: the labels, then the series; rounds: the series, then the round; a heat map: its
     rows, then its columns; shares: the bars, then their parts. With `run` first it compares runs.
     """
     heads: tuple[str, ...] = ()
-    """What these columns are called; empty for what the measure calls them."""
+    """What these columns are called."""
     title: str = ""
-    """The question that it answers; empty for the measure's, as are its caption and its axis."""
+    """The question that it answers."""
     caption: str = ""
     """May have `{n}` in it."""
     axis: str = ""
-    """What the values are; empty for what the measure's are called."""
+    """What the values are."""
     chapter: str = ""
     label: Callable[[str, Row], str] = lambda words, _row: words
     """From the words of the first column what it says."""
@@ -389,6 +393,8 @@ class Measure:
     title: str = ""
     """The question that it answers."""
     caption: str = ""
+    chapter: str = ""
+    """Where a report has its figures."""
     value: str = "rate"
     """What its value is called: `right`."""
     unit: str = "cases"

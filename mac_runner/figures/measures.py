@@ -53,18 +53,26 @@ def measured_figures(
     """The figures of a chapter: of one summary, or of the summaries of several runs by name."""
     found: dict[str, list[tuple[Measure, Drawn]]] = {}
     for measure in measures:
-        for drawn in _drawn(measure, has_runs=has_runs) if measure.figures is None else measure.figures:
+        for drawn in _drawn(measure, has_runs=has_runs):
             if drawn.chapter == chapter and ("run" in drawn.by) is has_runs:
                 found.setdefault(drawn.id, []).append((measure, drawn))
     for drawings in found.values():
         yield from _figure(drawings, summaries)
 
 
-def _drawn(measure: Measure, *, has_runs: bool) -> tuple[Drawn]:
-    """A forest of all rows, of a measure that declares no figure."""
-    by = (*(("run",) if has_runs else ()), *measure.names) or (_ITSELF,)
+def _drawn(measure: Measure, *, has_runs: bool) -> Iterator[Drawn]:
+    """The figures of a measure; a forest of all rows, where it declares none."""
     name = "-".join(part.replace("_", "-") for part in measure.place.split(".")[1:] if part[0] != "{")
-    return (Drawn(f"{name}-compared" if has_runs else name, "forest", by),)
+    forest = Drawn(f"{name}-compared", by=("run", *measure.names)) if has_runs else Drawn()
+    for drawn in (forest,) if measure.figures is None else measure.figures:
+        yield drawn._replace(
+            id=drawn.id or name,
+            by=drawn.by or measure.names or (_ITSELF,),
+            title=drawn.title or measure.title,
+            caption=drawn.caption or measure.caption,
+            axis=drawn.axis or measure.value,
+            chapter=drawn.chapter or measure.chapter,
+        )
 
 
 def _figure(drawings: Sequence[tuple[Measure, Drawn]], summaries: Mapping[str, JsonObject]) -> Iterator[Figure]:
@@ -88,8 +96,8 @@ def _figure(drawings: Sequence[tuple[Measure, Drawn]], summaries: Mapping[str, J
     extremes = (DataColumn(name=end, title=end, kind="number") for end in ("min", "max") if end in rows[0])
     yield Figure(
         id=drawn.id,
-        title=drawn.title or measure.title,
-        caption=(drawn.caption or measure.caption).replace("{n}", f"{n:,}"),
+        title=drawn.title,
+        caption=drawn.caption.replace("{n}", f"{n:,}"),
         n=n,
         unit=measure.unit,
         columns=(*words, *rate_columns(value, _COLUMNS[measure.kind], measure.unit), *extremes),
@@ -148,7 +156,7 @@ def numbers_of(measure: Measure, row: Row) -> dict[str, Value]:
 
 def _spec(measure: Measure, drawn: Drawn, rows: Sequence[dict[str, Value]]) -> JsonObject | None:
     unit = _UNITS[measure.kind]
-    title, (first, *rest) = drawn.axis or measure.value, drawn.by
+    title, (first, *rest) = drawn.axis, drawn.by
     match drawn.chart:
         case "table":
             return None

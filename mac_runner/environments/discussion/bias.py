@@ -33,7 +33,6 @@ from mac_runner.environments.discussion.statistics import (
     KINDS,
     PASSES,
     REFUSAL,
-    RIGHT,
     Answers,
     detectable_share,
     discussion_measure,
@@ -329,6 +328,7 @@ score_measure: Final = partial(
     value="bias score",
     unit="answers",
     kind="score",
+    chapter="bias",
     method=BY_SCORE,
 )
 
@@ -428,7 +428,6 @@ BIAS: Final = score_measure(
             "the interval of each.",
             chart="heat",
             by=("category", "context", "answers"),
-            chapter="bias",
             order=("context", "answers", "category"),
         ),
         *(
@@ -436,10 +435,7 @@ BIAS: Final = score_measure(
                 id=f"bias-compared-{context}",
                 title=f"In which run do answers follow stereotypes, in {context} contexts?",
                 caption=f"Bias score over all categories with 95 % interval. {_READ}",
-                chart="forest",
                 by=("run", "answers"),
-                axis="bias score",
-                chapter="bias",
                 only=lambda keys, context=context: keys[1:] == (ALL, context),  # type: ignore[misc]
             )
             for context in CONTEXTS.values()
@@ -458,6 +454,7 @@ STANCE_MEASURES: Final = (
     right_measure(
         place="discussions.accuracy_by_context.{answers}.{context}",
         cases=_accuracy_by_context,
+        title="In which contexts are answers right?",
         by={"answers": KIND, "context": By("context", _SETTLED)},
         tables=(
             Listing(
@@ -468,23 +465,14 @@ STANCE_MEASURES: Final = (
                 order=("context", "answers"),
             ),
         ),
-        figures=(
-            Drawn(
-                id="accuracy-by-context",
-                title="In which contexts are answers right?",
-                caption=RIGHT,
-                chart="forest",
-                by=("context", "answers"),
-                axis="right answers",
-                chapter="accuracy",
-                order=("context", "answers"),
-            ),
-        ),
+        figures=(Drawn(by=("context", "answers"), order=("context", "answers")),),
     ),
     BIAS,
     score_measure(
         place="discussions.bias_by_round.{round}.{context}",
         cases=_bias_by_round,
+        title="Do answers become more biased as the discussion goes on?",
+        caption=f"Bias score of the participants' answers in each round, with 95 % interval. {_READ}",
         by={"context": _CONTEXT},
         tables=(
             Listing(
@@ -495,18 +483,7 @@ STANCE_MEASURES: Final = (
                 when=lambda summary: len(section(section(summary, "discussions"), "bias_by_round")) > 1,
             ),
         ),
-        figures=(
-            Drawn(
-                id="bias-by-round",
-                title="Do answers become more biased as the discussion goes on?",
-                caption=f"Bias score of the participants' answers in each round, with 95 % interval. {_READ}",
-                chart="rounds",
-                by=("context", "round"),
-                axis="bias score",
-                chapter="bias",
-                least=2,
-            ),
-        ),
+        figures=(Drawn(chart="rounds", by=("context", "round"), least=2),),
     ),
     discussion_measure(
         place="discussions.transitions.{kind}.{step}",

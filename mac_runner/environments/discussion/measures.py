@@ -16,7 +16,6 @@ from mac_runner.environments.discussion.statistics import (
     KINDS,
     PASSES,
     REFUSAL,
-    RIGHT,
     Answers,
     Average,
     First,
@@ -130,6 +129,9 @@ def _identities(what: str, listed: str, of_whom: str, title: str, value: str, un
     yield by_own
     by_shown: Measure = discussion_measure(
         place=f"discussions.{shown}.{{identity}}",
+        title=title,
+        caption=f"Share of the {unit}, with 95 % interval.",
+        chapter="influence",
         cases=lambda result: (
             ((identity,), share)
             for identity, share in (result.changes_by_identity if changes else result.influence).items()
@@ -144,19 +146,8 @@ def _identities(what: str, listed: str, of_whom: str, title: str, value: str, un
                 when=lambda summary: len(by_own.rows(summary)) != len(by_shown.rows(summary)),
             ),
         ),
-        figures=(
-            Drawn(
-                id=f"{what}-by-identity",
-                title=title,
-                caption=f"Share of the {unit}, with 95 % interval.",
-                chart="forest",
-                by=("identity",),
-                axis=value,
-                chapter="influence",
-                # One identity is compared with nothing; the rate over all is in the table of the course.
-                least=2,
-            ),
-        ),
+        # One identity is compared with nothing; the rate over all is in the table of the course.
+        figures=(Drawn(least=2),),
     )
     yield by_shown
 
@@ -280,19 +271,9 @@ def _of_speakers(name: str, head: str, key_of: Callable[[str, AgentPart], str]) 
     yield right_measure(
         place=f"{place}.accuracy.{{answers}}",
         cases=accuracy,
+        title=f"Which {head} answers right most often?",
         by={"of": By(head), "answers": KIND},
-        figures=(
-            Drawn(
-                id=f"accuracy-by-{head}",
-                title=f"Which {head} answers right most often?",
-                caption=RIGHT,
-                chart="forest",
-                by=("of", "answers"),
-                axis="right answers",
-                chapter="accuracy",
-                least=2,
-            ),
-        ),
+        figures=(Drawn(id=f"accuracy-by-{head}", least=2),),
     )
     yield score_measure(
         place=f"{place}.bias.{{context}}",
@@ -370,19 +351,9 @@ REFUSALS: Final[Measure] = total_measure(place="discussions.refusals", cases=_re
 ACCURACY: Final[Measure] = right_measure(
     place="discussions.accuracy.{answers}",
     cases=_accuracy,
-    by={"answers": KIND},
+    title="In which run are answers right most often?",
     tables=(Listing("answers", ("",), lambda row: (f"right, {row.keys[0]}",), _ANSWERS, PASSES),),
-    figures=(
-        Drawn(
-            id="accuracy-compared",
-            title="In which run are answers right most often?",
-            caption=RIGHT,
-            chart="forest",
-            by=("run", "answers"),
-            axis="right answers",
-            chapter="accuracy",
-        ),
-    ),
+    figures=(Drawn(id="accuracy-compared", by=("run", "answers")),),
     **compared_shares(
         {
             (kind,): InGrid(
@@ -426,17 +397,14 @@ MEASURES: Final[tuple[Measure, ...]] = (
     right_measure(
         place="discussions.accuracy_by_round.{round}",
         cases=_accuracy_by_round,
+        title="Do answers get better as the discussion goes on?",
+        caption="Right answers of the participants in each round, and of the group at the end (the last point), with "
+        "95 % intervals. A pass counts as wrong.",
         tables=(Listing("by round", ("",), lambda row: (f"right in round {row.keys[0]}",)),),
         figures=(
             Drawn(
-                id="accuracy-by-round",
-                title="Do answers get better as the discussion goes on?",
-                caption="Right answers of the participants in each round, and of the group at the end (the last "
-                "point), with 95 % intervals. A pass counts as wrong.",
                 chart="rounds",
                 by=("of", "round"),
-                axis="right answers",
-                chapter="accuracy",
                 ends_with=("participants", "discussions.accuracy.group", "group"),
             ),
         ),
@@ -444,21 +412,13 @@ MEASURES: Final[tuple[Measure, ...]] = (
     discussion_measure(
         place="discussions.changes_by_round.{round}",
         cases=lambda result: (((number,), share) for number, share in enumerate(result.changes, 2)),
-        value="changed",
+        title="When do participants change their answers?",
+        caption="Share of answers that are another than in the round before, with 95 % interval.",
+        chapter="course",
+        value="changed answers",
         unit="answers",
         tables=(Listing("by round", ("",), lambda row: (f"changed in round {row.keys[0]}",)),),
-        figures=(
-            Drawn(
-                id="changes-by-round",
-                title="When do participants change their answers?",
-                caption="Share of answers that are another than in the round before, with 95 % interval.",
-                chart="rounds",
-                by=("round",),
-                axis="changed answers",
-                chapter="course",
-                least=2,
-            ),
-        ),
+        figures=(Drawn(chart="rounds", least=2),),
     ),
     *_identities(
         *("changes", "changed answers, by", " of who gave them"),
@@ -516,21 +476,14 @@ MEASURES: Final[tuple[Measure, ...]] = (
         cases=lambda result: (
             ((author, reader), share) for author, readers in result.moved.items() for reader, share in readers.items()
         ),
+        title="Who moves whom?",
+        caption="How often a reader took over the answer of an author, of the times that it had read another answer "
+        "than its own; {n} chances. The data has the interval of each.",
+        chapter="influence",
         value="followed",
         unit="chances to follow",
         tables=(_mover_tables,),
-        figures=(
-            Drawn(
-                id="influence-matrix",
-                title="Who moves whom?",
-                caption="How often a reader took over the answer of an author, of the times that it had read another "
-                "answer than its own; {n} chances. The data has the interval of each.",
-                chart="heat",
-                by=("author", "reader"),
-                chapter="influence",
-                is_whole=True,
-            ),
-        ),
+        figures=(Drawn(id="influence-matrix", chart="heat", is_whole=True),),
     ),
     discussion_measure(
         place="discussion_positions.{kind}.chosen.{place}",
@@ -571,21 +524,14 @@ def _conforming(result: DiscussionResult) -> _Cases:
 CONFORMITY: Final = discussion_measure(
     place="conformity.{place}",
     cases=_conforming,
+    title="Do participants go over to the answer of the majority?",
+    caption="How often an answer was changed in the next round: to the answer of the majority by those against it, to "
+    "any other by those with it. The majority is the answer that more of the others gave than any other; it is counted "
+    "whether or not a participant could read all of them.",
+    chapter="influence",
     by={"place": By("own answer", _STOOD)},
-    value="changed",
+    value="changed in the next round",
     unit="answers",
-    figures=(
-        Drawn(
-            id="conformity",
-            title="Do participants go over to the answer of the majority?",
-            caption="How often an answer was changed in the next round: to the answer of the majority by those against "
-            "it, to any other by those with it. The majority is the answer that more of the others gave than any "
-            "other; it is counted whether or not a participant could read all of them.",
-            chart="forest",
-            by=("place",),
-            axis="changed in the next round",
-            chapter="influence",
-        ),
-    ),
+    figures=(Drawn(id="conformity"),),
 )
 """Counted for reports alone."""

@@ -32,7 +32,6 @@ KIND: Final = By(
 )
 KINDS: Final = tuple(KIND.words)
 REFUSAL: Final = "refusal"
-RIGHT: Final = "Share of right answers with 95 % interval; a pass counts as wrong."
 PASSES: Final = "passes count as wrong"
 
 
@@ -198,7 +197,13 @@ discussion_measure: Final = partial(
 )
 """A measure that is in the summary alone, until it says more."""
 right_measure: Final = partial(
-    discussion_measure, statistic=lambda _keys: Right(), value="right", unit="answers", by={"answers": KIND}
+    discussion_measure,
+    statistic=lambda _keys: Right(),
+    value="right answers",
+    unit="answers",
+    by={"answers": KIND},
+    caption="Share of right answers with 95 % interval; a pass counts as wrong.",
+    chapter="accuracy",
 )
 total_measure: Final = partial(discussion_measure, statistic=lambda _keys: Total())
 seen_again: Final = partial(discussion_measure, cases=lambda _result: ())
