@@ -63,14 +63,6 @@ class Problem:
     reason: str
 
 
-class UnusableError(Exception):
-    """A reply holds no answer: the `cause` for statistics, the text for its writer."""
-
-    def __init__(self, cause: Cause, reason: str) -> None:
-        super().__init__(reason)
-        self.cause = cause
-
-
 def spoken(reply: Reply, *, may_be_object: bool) -> str | Problem:
     """What a reply says beside its thoughts.
 

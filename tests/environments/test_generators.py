@@ -259,6 +259,17 @@ def test_what_is_no_generator_function_or_no_model_is_refused_at_once() -> None:
     assert game(bids).name == "bids"
 
 
+def test_a_game_without_players_of_its_own_has_the_random_one(tmp_path: Path) -> None:
+    file = tmp_path / "poll.py"
+    file.write_text(
+        "from mac_runner import Ask, game\n\n\n@game(players=None)\ndef poll(table):\n"
+        '    return {"said": (yield Ask(table.agents[0], "Well?", choices=["yes"]))}\n'
+    )
+    player = subject_of(CheckRequest(f"{file}:poll")).environment.policy("random")
+
+    assert player(AskView(ask=Ask("Abel", "Well?", choices=("yes",)), told=(), attempt=0), Random(0)) == "yes"
+
+
 def test_a_random_player_fits_every_schema_of_a_model() -> None:
     class Nested(BaseModel):
         bids: list[Bid] = Field(min_length=2)

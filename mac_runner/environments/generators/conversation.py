@@ -22,7 +22,7 @@ from mac_runner.environments.generators.replies import read_answer
 from mac_runner.environments.generators.table import Ask, Script, Table, Told
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.personas import introduction
-from mac_runner.environments.reading import Problem, UnusableError
+from mac_runner.environments.reading import Problem
 from mac_runner.errors import ConversationError
 from mac_runner.types import JsonObject, Message, Prompt, Reply, Task, Turn
 
@@ -146,10 +146,8 @@ class GeneratorConversation(Dialogue[_Answer]):
         )
 
     def _read(self, turn: Turn, reply: Reply) -> _Answer | Problem:
-        try:
-            return _Answer(read_answer(self._of(turn).ask, reply))
-        except UnusableError as fault:
-            return Problem(fault.cause, str(fault))
+        found = read_answer(self._of(turn).ask, reply)
+        return found if isinstance(found, Problem) else _Answer(found)
 
     def _apply(self, turn: Turn, found: _Answer) -> str:
         return self._answered(turn, found)

@@ -40,7 +40,7 @@ class GeneratorEnvironment:
         self._game = game
         self._settings = experiment.settings_as(game.settings or NoSettings)
         self._retry = experiment.retry_config
-        self._players = {"random": random_player, **game.players}
+        self._players = {"random": random_player, **(game.players or {})}
         self.rewards = game.rewards
         self._identities = {each.agent_id: Identity(each) for each in experiment.agent_definitions}
         self.lineup = None if game.seats is None else lineup_of(kind, game.seats, self._settings, game.names)

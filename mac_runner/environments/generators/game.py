@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import update_wrapper
 from inspect import isgeneratorfunction
 from random import Random
@@ -38,7 +38,7 @@ class Game:
 
     script: Script
     settings: type[BaseModel] | None = None
-    players: Mapping[str, Player] = field(default_factory=dict)
+    players: Mapping[str, Player] | None = None
     seats: Seats = None
     names: Sequence[str] = NAMES
     results: Callable[[], ResultsSpec] | None = None
@@ -49,9 +49,10 @@ class Game:
             raise TypeError(f"game decorates a generator function; {_named(self.script)} has no `yield`")
         if self.settings is not None and not _is_model(self.settings):
             raise TypeError(f"game: settings is {_named(self.settings)}; give a pydantic model, the class itself")
-        _refuse_players(self.players)
+        if self.players is not None:
+            _refuse_players(self.players)
         _refuse_names(self.names)
-        self.players, self.names = dict(self.players), tuple(self.names)
+        self.names = tuple(self.names)
         update_wrapper(self, self.script)
 
     @property
@@ -72,7 +73,7 @@ def game(script: Script, /) -> Game: ...
 def game(
     *,
     settings: type[BaseModel] | None = None,
-    players: Mapping[str, Player] = ...,
+    players: Mapping[str, Player] | None = None,
     seats: Seats = None,
     names: Sequence[str] = NAMES,
     results: Callable[[], ResultsSpec] | None = None,

@@ -11,15 +11,7 @@ from pydantic import BaseModel, ValidationError
 from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.generators.table import Ask
 from mac_runner.environments.markup import defuse
-from mac_runner.environments.reading import (
-    Cause,
-    Problem,
-    UnusableError,
-    is_placeholder,
-    mended_object,
-    spoken,
-    whole_objects,
-)
+from mac_runner.environments.reading import Cause, Problem, is_placeholder, mended_object, spoken, whole_objects
 from mac_runner.types import FinishReason, JsonObject, Reply
 
 _WORDS: Final = re.compile(r"[^\W_]+")
@@ -29,22 +21,22 @@ _FLAWS_MAX: Final = 5
 
 
 def read_answer(ask: Ask, reply: Reply) -> Any:
-    """The answer. Raises UnusableError."""
+    """The answer, or the Problem for which there is none."""
     said = spoken(reply, may_be_object=False)
     if isinstance(said, Problem):
-        raise UnusableError(Cause.EMPTY, "there was nothing outside your thoughts")
+        return Problem(Cause.EMPTY, "there was nothing outside your thoughts")
     if ask.schema is not None:
         found: Any = _object(ask, said, is_cut=reply.finish_reason is FinishReason.LENGTH)
     elif ask.choices is not None:
         found = _choice(ask.choices, said)
     elif not (found := defuse(said[:SPEECH_CHARS_MAX])):
-        raise UnusableError(Cause.EMPTY, "there was nothing in it that can be read")
-    if ask.read is None:
+        return Problem(Cause.EMPTY, "there was nothing in it that can be read")
+    if ask.read is None or isinstance(found, Problem):
         return found
     try:
         return ask.read(found)
     except ValueError as fault:
-        raise UnusableError(Cause.REFUSED, str(fault) or "it cannot be used") from fault
+        return Problem(Cause.REFUSED, str(fault) or "it cannot be used")
 
 
 def _object(ask: Ask, said: str, *, is_cut: bool) -> Any:
@@ -52,26 +44,26 @@ def _object(ask: Ask, said: str, *, is_cut: bool) -> Any:
     value = found[-1] if found else mended_object(said)
     schema = ask.json_schema or {}
     if not value and not (found and ask.model is not None):
-        raise UnusableError(Cause.CUT_OFF if is_cut else Cause.NO_OBJECT, "there was no JSON object in it")
+        return Problem(Cause.CUT_OFF if is_cut else Cause.NO_OBJECT, "there was no JSON object in it")
     constants = frozenset(_constants(schema))
     if _is_copied(value or {}, tuple(_parts(schema)), constants):
-        raise UnusableError(Cause.PLACEHOLDER, "it holds what the schema says of an answer; give your own")
+        return Problem(Cause.PLACEHOLDER, "it holds what the schema says of an answer; give your own")
     value = _harmless(value or {}, constants)
     if ask.model is not None:
         return _instance(ask.model, value)
     required = schema.get("required")
     missing = [name for name in required if name not in value] if isinstance(required, list) else []
     if missing:
-        raise UnusableError(Cause.MISSING, f"the JSON object lacks {', '.join(map(str, missing))}")
+        return Problem(Cause.MISSING, f"the JSON object lacks {', '.join(map(str, missing))}")
     return value
 
 
-def _instance(model: type[BaseModel], value: JsonObject) -> BaseModel:
+def _instance(model: type[BaseModel], value: JsonObject) -> BaseModel | Problem:
     try:
         return model.model_validate(value)
     except ValidationError as fault:
         flaws = [f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in fault.errors(include_url=False)]
-        raise UnusableError(Cause.INVALID, "; ".join(flaws[:_FLAWS_MAX])) from None
+        return Problem(Cause.INVALID, "; ".join(flaws[:_FLAWS_MAX]))
 
 
 def _constants(schema: object) -> Iterator[str]:
@@ -120,7 +112,7 @@ def _harmless(value: Any, constants: frozenset[str]) -> Any:
     return value
 
 
-def _choice(choices: Sequence[str], said: str) -> str:
+def _choice(choices: Sequence[str], said: str) -> str | Problem:
     """The choice that a text is, or the only one that its last line or all of it names."""
     plain = {choice: _plain(choice) for choice in choices}
     for text in (said, said.splitlines()[-1]):
@@ -135,7 +127,7 @@ def _choice(choices: Sequence[str], said: str) -> str:
     if len(outer) == 1:
         return outer[0]
     listed = ", ".join(choices)
-    raise UnusableError(Cause.AMBIGUOUS if outer else Cause.UNMATCHED, f"name exactly one of: {listed}")
+    return Problem(Cause.AMBIGUOUS if outer else Cause.UNMATCHED, f"name exactly one of: {listed}")
 
 
 def _plain(text: str) -> str:

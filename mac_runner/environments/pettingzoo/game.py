@@ -13,7 +13,7 @@ from mac_runner.environments.generators.replies import read_answer
 from mac_runner.environments.generators.table import Ask
 from mac_runner.environments.pettingzoo import PettingzooConfig
 from mac_runner.environments.pettingzoo.library import KEY, VALUES_MAX, begun, in_words, module_of, rules_of
-from mac_runner.environments.reading import UnusableError
+from mac_runner.environments.reading import Problem
 from mac_runner.errors import ConfigError, ConversationError
 from mac_runner.types import JsonValue, Reply, stable_hash
 
@@ -65,15 +65,13 @@ class PettingzooGame:
 
     def play(self, said: str, *, may_correct: bool) -> Move:
         """Take the action that the words name; any legal one where they name none and may not be corrected."""
-        try:
-            action = self._read(said)
-        except UnusableError as fault:
-            reason = str(fault)
-            if not may_correct:
-                return self._take(self._any_legal(), refusal=reason)
-            self._ask(note=f"\n\nYour last reply could not be used: {reason}. Try again.")
-            return Move(reason, refusal=reason, is_asked_again=True)
-        return self._take(action)
+        action = self._read(said)
+        if not isinstance(action, Problem):
+            return self._take(action)
+        if not may_correct:
+            return self._take(self._any_legal(), refusal=action.reason)
+        self._ask(note=f"\n\nYour last reply could not be used: {action.reason}. Try again.")
+        return Move(action.reason, refusal=action.reason, is_asked_again=True)
 
     def play_default(self) -> Move:
         """Any legal action."""
@@ -172,13 +170,13 @@ class PettingzooGame:
         names: Sequence[str] = self._settings.action_names
         return names[action - self._first] if names else str(action)
 
-    def _read(self, said: str) -> int:
-        """The legal action that is named, by its name or its number. Raises UnusableError."""
+    def _read(self, said: str) -> int | Problem:
+        """The legal action that is named, by its name or its number."""
         if said.strip().isdecimal() and int(said) in self._legal:
             return int(said)
         by_name = {self._named(action): action for action in self._legal}
         found = read_answer(Ask("", "", choices=tuple(by_name)), Reply(text=said))
-        return by_name[found]
+        return found if isinstance(found, Problem) else by_name[found]
 
     def _any_legal(self) -> int:
         return Random(stable_hash(self._seed, "default", self._moves)).choice(self._legal)  # noqa: S311 - a game
