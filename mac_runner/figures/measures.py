@@ -29,8 +29,8 @@ _NOTHING: Final = GridFigure(0, None, None, None)
 
 def measured_sections(runs: Sequence[RunData]) -> tuple[Section, ...]:
     """The chapter of an environment that declares measures, of a run or of several compared; else none."""
-    kinds = [str(ended.outcome.get("kind")) for ended in runs[0].ended() if ended.outcome is not None]
-    spec = results_specs().get(kinds[0]) if kinds else None
+    outcomes = (ended.outcome for data in runs for ended in data.ended() if ended.outcome is not None)
+    spec = next((results_specs().get(str(outcome.get("kind"))) for outcome in outcomes), None)
     if spec is None or not spec.measures:
         return ()
     summaries = {data.name: counted(spec.counter(), data).report() for data in runs}
@@ -77,7 +77,13 @@ def _drawn(measure: Measure, *, has_runs: bool) -> Iterator[Drawn]:
 
 def _figure(drawings: Sequence[tuple[Measure, Drawn]], summaries: Mapping[str, JsonObject]) -> Iterator[Figure]:
     measure, drawn = drawings[0]
-    rows = [row for measure, drawn in drawings for row in _rows(measure, drawn, summaries)]
+    found = [
+        (run, row)
+        for measure, drawn in drawings
+        for run, summary in summaries.items()
+        for row in _rows(measure, drawn, run, summary)
+    ]
+    rows = [row for _, row in found]
     label = drawn.by[-1 if drawn.chart == "rounds" else 0]
     if not rows or len({row[label] for row in rows}) < drawn.least:
         return
@@ -86,8 +92,8 @@ def _figure(drawings: Sequence[tuple[Measure, Drawn]], summaries: Mapping[str, J
         for summary in summaries.values():
             end = numbers_of(measure, Row((), _section_at(summary, path)))
             rows.append({drawn.by[0]: last, label: float(len(rows)) + 1, **end})
-    ns = [int(row["n"] or 0) for row in rows]
-    n = sum(ns) if drawn.is_whole else max(ns)
+    counts = [[int(row["n"] or 0) for run, row in found if run == name] for name in summaries]
+    n = sum(sum(each) if drawn.is_whole else max(each, default=0) for each in counts)
     words = [
         DataColumn(name=name, title=head, kind="count" if name == _ROUND else "word")
         for name, head in zip(drawn.by, drawn.heads or [measure.told(name).head for name in drawn.by], strict=True)
@@ -113,13 +119,12 @@ def _notes(measure: Measure, rows: Sequence[Mapping[str, Value]]) -> Iterator[st
         yield f"With fewer than {UNITS_FEW} {measure.cluster}s an interval may be too narrow."
 
 
-def _rows(measure: Measure, drawn: Drawn, summaries: Mapping[str, JsonObject]) -> Iterator[dict[str, Value]]:
-    for run, summary in summaries.items():
-        rows = [row for row in measure.rows(summary, drawn.order) if drawn.only(row.keys)]
-        for row in rows if drawn.sort is None else sorted(rows, key=drawn.sort):
-            found = _row(measure, drawn, run, row)
-            if found["value"] is not None or drawn.chart == "heat":
-                yield found
+def _rows(measure: Measure, drawn: Drawn, run: str, summary: JsonObject) -> Iterator[dict[str, Value]]:
+    rows = [row for row in measure.rows(summary, drawn.order) if drawn.only(row.keys)]
+    for row in rows if drawn.sort is None else sorted(rows, key=drawn.sort):
+        found = _row(measure, drawn, run, row)
+        if found["value"] is not None or drawn.chart == "heat":
+            yield found
 
 
 def _row(measure: Measure, drawn: Drawn, run: str, row: Row) -> dict[str, Value]:

@@ -66,7 +66,7 @@ def outcome_sections(runs: Sequence[Played]) -> Iterator[Section]:
 
 def failed_figure(runs: Sequence[Played]) -> Figure | None:
     """Each rate of outcomes with and without failed conversations; None where none failed."""
-    values = values_of(run.data for run in runs if run.count("failed"))
+    values = values_of(run.data for run in runs)
     counted = [
         Counted(
             name if len(runs) == 1 else f"{name}, {run.name}",
@@ -75,8 +75,8 @@ def failed_figure(runs: Sequence[Played]) -> Figure | None:
             run.count("failed"),
         )
         for run in runs
-        for name, each in values.get(run.name, {}).items()
-        if each.is_rate
+        for name, each in values[run.name].items()
+        if each.is_rate and run.count("failed")
     ]
     return failures_figure(
         counted,

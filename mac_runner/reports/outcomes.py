@@ -12,7 +12,7 @@ each value. Only the index is read, so neither needs code of an environment.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -286,24 +286,24 @@ def outcome_measures(*summaries: JsonObject) -> Iterator[Measure]:
 
 def metric_measures(*summaries: JsonObject) -> Iterator[Measure]:
     """A measure for each metric."""
-    for key, record in _each(summaries, "metrics").items():
-        yield _value_measure(("metrics", key), record, "metrics", "What do the metrics come to?", "metrics")
+    for key, records in _each(summaries, "metrics").items():
+        yield _value_measure(("metrics", key), records, "metrics", "What do the metrics come to?", "metrics")
 
 
 def _measures(summaries: Sequence[JsonObject], kind: str) -> Iterator[Measure]:
     """A measure for each value of the outcomes of a kind."""
     path, title = (OUTCOMES, kind), f"What came out of {printable(kind)}?"
-    for key, record in _each(summaries, *path, "values").items():
-        yield _value_measure((*path, "values", key), record, _slug(kind), title, f"outcomes of {kind}")
-    for key, record in _each(summaries, *path, "texts").items():
-        yield _text_measure((*path, "texts", key), len(section(record, "counts")))
-    for key, record in _each(summaries, *path, "agents").items():
-        yield _agent_measure((*path, "agents", key), record)
+    for key, records in _each(summaries, *path, "values").items():
+        yield _value_measure((*path, "values", key), records, _slug(kind), title, f"outcomes of {kind}")
+    for key, records in _each(summaries, *path, "texts").items():
+        yield _text_measure((*path, "texts", key), records)
+    for key, records in _each(summaries, *path, "agents").items():
+        yield _agent_measure((*path, "agents", key), records)
 
 
-def _value_measure(path: Sequence[str], record: JsonObject, name: str, title: str, table: str) -> Measure:
-    """A value that a conversation has one of, with its record at this place of the summary."""
-    key, kind = path[-1], _kind(record)
+def _value_measure(path: Sequence[str], records: Sequence[JsonObject], name: str, title: str, table: str) -> Measure:
+    """A value that a conversation has one of, with its records at this place of summaries."""
+    key, kind = path[-1], _kind(records)
     is_rate = kind == "rate"
 
     def rows(read: JsonObject) -> list[Row]:
@@ -327,14 +327,19 @@ def _value_measure(path: Sequence[str], record: JsonObject, name: str, title: st
     )
 
 
-def _text_measure(path: Sequence[str], different: int) -> Measure:
-    """How often each text occurs of those at this place, of which there are so many."""
+def _text_measure(path: Sequence[str], records: Sequence[JsonObject]) -> Measure:
+    """How often each text occurs of those at this place; of many the most frequent in all summaries."""
     _, kind, _, key = path
+    totals = Counter[str]()
+    for counts in (section(record, "counts") for record in records):
+        totals.update({text: integer(section(counts, text).get("count")) or 0 for text in counts})
+    different, shown = len(totals), [text for text, _ in totals.most_common(TEXTS_SHOWN_MAX)]
 
     def rows(read: JsonObject) -> list[Row]:
         found = _at(read, *path)
         counts, n = section(found, "counts"), integer(found.get("n")) or 0
-        rows = [Row((_TEXT, text), {**section(counts, text), "n": n}) for text in [*counts][:TEXTS_SHOWN_MAX]]
+        never: JsonObject = {"count": 0, **rate(0, n)}
+        rows = [Row((_TEXT, text), {**(section(counts, text) or never), "n": n}) for text in shown if counts]
         if found and not counts:
             rows.append(Row(("", "(long, or too many to count)"), {"count": n}))
         if none := integer(found.get("none")):
@@ -363,10 +368,11 @@ def _text_measure(path: Sequence[str], different: int) -> Measure:
     )
 
 
-def _agent_measure(path: Sequence[str], record: JsonObject) -> Measure:
+def _agent_measure(path: Sequence[str], records: Sequence[JsonObject]) -> Measure:
     """A value of agents: of all of them, and of each definition, model and seat."""
     _, kind, _, key = path
-    are_several, measured = len(section(record, "by_definition")) > 1, _kind(section(record, "all"))
+    are_several = any(len(section(record, "by_definition")) > 1 for record in records)
+    measured = _kind([section(record, "all") for record in records])
 
     def rows(read: JsonObject) -> list[Row]:
         found = _at(read, *path)
@@ -403,9 +409,9 @@ def _agent_measure(path: Sequence[str], record: JsonObject) -> Measure:
     )
 
 
-def _kind(record: JsonObject) -> Literal["rate", "mean"]:
-    """What the values of a record are."""
-    return "rate" if "rate" in record else "mean"
+def _kind(records: Iterable[JsonObject]) -> Literal["rate", "mean"]:
+    """What the values of records are: rates, if all are."""
+    return "rate" if all("rate" in record for record in records) else "mean"
 
 
 def _figures(name: str, label: str, *, chart: Literal["forest", "table"] = "forest", **more: Any) -> list[Drawn]:
@@ -424,11 +430,12 @@ def _at(summary: JsonObject, *path: str) -> JsonObject:
     return summary
 
 
-def _each(summaries: Sequence[JsonObject], *path: str) -> dict[str, JsonObject]:
-    """What is at a place of some summaries, each by name as the first has it that has it."""
-    found: dict[str, JsonObject] = {}
+def _each(summaries: Sequence[JsonObject], *path: str) -> dict[str, list[JsonObject]]:
+    """What is at a place of some summaries by name, from each summary that has it."""
+    found: dict[str, list[JsonObject]] = {}
     for inner in (_at(summary, *path) for summary in summaries):
-        found |= {name: section(inner, name) for name in inner if name not in found}
+        for name in inner:
+            found.setdefault(name, []).append(section(inner, name))
     return found
 
 

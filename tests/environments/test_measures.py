@@ -112,6 +112,16 @@ def test_measure_of_an_environment_from_outside_is_seen_everywhere() -> None:
 
 
 @pytest.mark.usefixtures("dice")
+def test_a_figure_of_several_runs_is_on_the_cases_of_all_of_them_also_where_the_first_has_none() -> None:
+    played = {"none": GAMES[:0], "both": GAMES, "one": GAMES[1:]}
+    runs = [run(name, rows_of(*games), environment="./dice.py:dice") for name, games in played.items()]
+
+    sixes, pips = [figure for part in study_sections(Study(runs=runs)) for figure in part.figures]
+
+    assert (sixes.n, pips.n) == (5 + 2, 9 + 3)
+
+
+@pytest.mark.usefixtures("dice")
 def test_a_mean_is_seen_everywhere_as_a_rate_is() -> None:
     rows = rows_of(*GAMES)
     summary = summary_of(rows)

@@ -14,6 +14,7 @@ from mac_runner.figures.testing import (
     ROWS_MAX,
     DataColumn,
     Method,
+    Played,
     RunData,
     Study,
     Value,
@@ -39,7 +40,7 @@ from mac_runner.figures.testing import (
     svg_of,
     ticks_of,
 )
-from mac_runner.reports.testing import models_of
+from mac_runner.reports.testing import TEXTS_MAX, models_of
 from mac_runner.results import section
 from mac_runner.types import JsonObject
 from mac_runner.views.testing import EngineClock
@@ -246,6 +247,33 @@ def test_values_of_a_game_without_results_are_drawn_as_measures_with_their_names
         assert (figures["x-means"].spec, figures["x-means"].rows[0]["max"]) == (None, 19.0)
         every, bold, shy = figures["x-agents-pay"].rows[:3]
         assert (every["n"], every["clusters"], bold["value"], shy["value"]) == (40, 20, 9.5, 1.0)
+
+
+def test_what_a_value_is_and_which_of_many_texts_are_drawn_follow_from_all_runs() -> None:
+    few = [row(n, {"kind": "x", "gain": True, "end": f"end {n:02}"}) for n in range(TEXTS_MAX)]
+    many = [row(n, {"kind": "x", "gain": n, "end": "late"}) for n in range(20)]
+    runs = [played(run(name, rows), summary_of(rows)) for name, rows in (("a", few), ("b", many))]
+
+    for several in (runs, runs[::-1]):
+        (section,) = outcome_sections(several)
+        means, texts = section.figures
+        assert (means.id, means.n) == ("x-means", TEXTS_MAX + 20)
+        assert {(each["run"], each["value"]) for each in means.rows} == {("a", 1.0), ("b", 9.5)}
+        assert {each["run"]: each["value"] for each in texts.rows if each["text"] == "late"} == {"a": 0.0, "b": 1.0}
+        assert "Rarer texts are left out" in texts.caption
+
+
+def test_whether_agents_can_win_follows_from_runs_without_a_failed_conversation_too() -> None:
+    agents: JsonObject = {"Abel": ["bold", "m", 0], "Cain": ["shy", "m", 1]}
+
+    def games(name: str, winner: str | None, failed: int) -> Played:
+        rows = [row(n, {"kind": "x", "winner": winner}) | {"agents": agents} for n in range(4)]
+        rows += [row(4 + n, failure="broke") for n in range(failed)]
+        return played(run(name, rows), {"conversations": {"planned": 4 + failed, "finished": 4, "failed": failed}})
+
+    figure = known(failed_figure([games("a", None, 1), games("b", "Abel", 0)]))
+
+    assert [(each["label"], each["n"]) for each in figure.rows] == [("won of agents, a", 8), ("won of agents, a", 10)]
 
 
 def test_failed_conversations_are_in_no_value_and_are_counted_as_lost_beside_the_finished_ones() -> None:

@@ -211,6 +211,14 @@ def test_claims_are_those_of_the_record_by_faction_and_by_kind(games: Path) -> N
         assert column(figures_of(games)[name], "n", key) == of.to_dict()
 
 
+def test_lies_stand_in_the_order_of_the_factions(games: Path) -> None:
+    rows = [str(row["measure"]) for row in figures_of(games)["lies"].rows]
+    labels = [*dict.fromkeys(row for row in rows if row.startswith("claims that are lies: "))]
+
+    assert labels == [f"claims that are lies: {side}" for side in ("town", "mafia", "neutral")][: len(labels)]
+    assert len(labels) > 1
+
+
 def test_night_effect_counts_the_actions_of_outcomes(games: Path) -> None:
     frame = players(finished(games))
     counts = {key: frame.measures.map(lambda found, key=key: found.get(key, 0)) for key in ("na", "ne")}

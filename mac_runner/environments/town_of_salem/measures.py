@@ -26,6 +26,8 @@ from mac_runner.measures import By, Drawn, InGrid, Keys, Kind, Measure, Share, S
 from mac_runner.results import UNKNOWN, Table, integer, section
 from mac_runner.types import JsonObject, JsonValue
 
+SIDE: Final = By("faction", {side: side for side in Faction})
+"""The factions, in the order in which figures show them."""
 _Cases: TypeAlias = Iterator[tuple[Keys, Share | Sum]]
 
 
@@ -314,6 +316,7 @@ def lied(label: str) -> Sequence[Drawn]:
             label=lambda _measure, row: f"{label}: {row.keys[2]}",
             axis="share",
             chapter="lies",
+            sort=lambda row: SIDE.place(row.keys[2]),
             only=lambda keys: keys[0] == "by_model",
         ),
     )

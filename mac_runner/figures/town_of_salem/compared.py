@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from mac_runner.compared import CLUSTERS_MIN, RESAMPLES, Comparison, compare, compare_apart, how_paired, with_q
-from mac_runner.environments.town_of_salem.measures import Count, Game, SeatMeasure, quotient
+from mac_runner.environments.town_of_salem.measures import SIDE, Count, Game, SeatMeasure, quotient
 from mac_runner.figures.charts import forest
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.estimates import UNITS_MIN
 from mac_runner.figures.model import DataColumn, Figure, Method, Value, interval_columns
-from mac_runner.figures.town_of_salem.measures import SIDE, games_of
+from mac_runner.figures.town_of_salem.measures import games_of
 from mac_runner.intervals import ClusteredRate
 from mac_runner.registry import results_specs
 from mac_runner.results import with_defaults

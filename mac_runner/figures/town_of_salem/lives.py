@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from mac_runner.environments.town_of_salem.measures import Count, Game
+from mac_runner.environments.town_of_salem.measures import SIDE, Count, Game
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.figures.charts import columns, over_time, panels
 from mac_runner.figures.estimates import UNITS_MIN, estimate, estimate_columns, interval_notes
 from mac_runner.figures.model import DataColumn, Figure, Method, Value
 from mac_runner.figures.statistics.survival import Case, log_rank, survival
-from mac_runner.figures.town_of_salem.measures import SIDE
 from mac_runner.intervals import Interval
 from mac_runner.printable import counted
 

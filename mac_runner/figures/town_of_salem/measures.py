@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
-from mac_runner.environments.town_of_salem.measures import Count, Game, Seat
+from mac_runner.environments.town_of_salem.measures import SIDE, Count, Game, Seat
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.verdicts import opposes_town
@@ -32,7 +32,6 @@ _OVER_GAMES: Final = "Lines are 95 % intervals over games."
 _ALL_DAYS: Final = "all days"
 _BY_LOT: Final = "by lot"
 _VERDICTS: Final = {"honest": Count.HONEST, "lie": Count.LIE, "unclear": Count.UNCLEAR}
-SIDE: Final = By("faction", {side: side for side in (Faction.TOWN, Faction.MAFIA, Faction.NEUTRAL)})
 _Cases: TypeAlias = Iterator[tuple[Keys, Share]]
 
 
