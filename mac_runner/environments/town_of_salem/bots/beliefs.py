@@ -102,8 +102,10 @@ def form_beliefs(view: SeatView) -> Beliefs:
     # Each accusation or clearing once per speaker, the last word of a speaker about a player counting.
     words: dict[tuple[str, str], bool] = {}
     for speaker, statement in said:
-        words |= {(speaker, name): True for name in statement.accuses}
-        words |= {(speaker, name): False for name in statement.clears}
+        for name in statement.accuses:
+            words[speaker, name] = True
+        for name in statement.clears:
+            words[speaker, name] = False
     _weigh_words(view, claims, words, score)
     for _, judge in wrong_ballots(view):
         score[judge] += _WRONG_BALLOT
