@@ -17,7 +17,7 @@ import pytest
 from mac_runner.backends import Backend
 from mac_runner.backends.openai.testing import DataPlane, Endpoint, SendingError
 from mac_runner.backends.testing import Waiting
-from mac_runner.environments.town_of_salem.seat import narration
+from mac_runner.environments.town_of_salem.seat import knowledge
 from mac_runner.errors import StoreError, TransientBackendError
 from mac_runner.scheduler import RequestScheduler, attempt, engine_policy, engines, runner
 from mac_runner.scheduler.testing import (
@@ -355,7 +355,7 @@ def trusted_server(patch: pytest.MonkeyPatch) -> None:
 
 def speaker_told_by_the_words(patch: pytest.MonkeyPatch) -> None:
     """What a player wrote is shown as it stands, a line of somebody else's in it and all."""
-    patch.setattr(narration, "defuse", str)
+    patch.setattr(knowledge, "defuse", str)
 
 
 MUTANTS = (

@@ -20,8 +20,7 @@ from mac_runner.environments.town_of_salem.model.state import Ballot, GameState,
 from mac_runner.environments.town_of_salem.rules.acts import Act
 from mac_runner.environments.town_of_salem.rules.calendar import has_won
 from mac_runner.environments.town_of_salem.rules.night import play_out
-from mac_runner.environments.town_of_salem.seat.knowledge import GameLog
-from mac_runner.environments.town_of_salem.seat.narration import sentence, stamp
+from mac_runner.environments.town_of_salem.seat.knowledge import GameLog, sentence, stamp
 from mac_runner.environments.town_of_salem.turn_taking import Span
 from mac_runner.environments.town_of_salem.verdicts import (
     JudgedClaim,

@@ -20,7 +20,7 @@ from mac_runner.environments.town_of_salem.claims import ClaimKind, Says, leanin
 from mac_runner.environments.town_of_salem.model.events import EventKind
 from mac_runner.environments.town_of_salem.model.state import Ballot, Faction, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.seat.narration import moment
+from mac_runner.environments.town_of_salem.seat.knowledge import moment
 from mac_runner.flat import NUMBER, Cells, columns_of, value_at
 from mac_runner.results import AgentColumns, Export, ExportColumn, export_of, parsed
 from mac_runner.types import JsonObject, JsonValue

@@ -108,9 +108,16 @@ from mac_runner.environments.town_of_salem.rules.night import play_out, resolve
 from mac_runner.environments.town_of_salem.scene import game_scene
 from mac_runner.environments.town_of_salem.seat.asking import Asking
 from mac_runner.environments.town_of_salem.seat.context import tokens_of
-from mac_runner.environments.town_of_salem.seat.knowledge import Choice, GameLog, SeatView, view_of
+from mac_runner.environments.town_of_salem.seat.knowledge import (
+    Choice,
+    GameLog,
+    SeatView,
+    line,
+    sentence,
+    view_of,
+    without_heading,
+)
 from mac_runner.environments.town_of_salem.seat.mending import MENDED_CHARS_MAX
-from mac_runner.environments.town_of_salem.seat.narration import line, sentence, without_heading
 from mac_runner.environments.town_of_salem.seat.prompts import KIND, Prompts
 from mac_runner.environments.town_of_salem.seat.public_record import conduct_of
 from mac_runner.environments.town_of_salem.seat.replies import (

@@ -23,8 +23,7 @@ from mac_runner.environments.markup import disarm
 from mac_runner.environments.town_of_salem.model.events import Event, EventKind
 from mac_runner.environments.town_of_salem.rules.acts import ACTS
 from mac_runner.environments.town_of_salem.seat.asking import Asking, ReplySchema, enumerated
-from mac_runner.environments.town_of_salem.seat.knowledge import SeatView
-from mac_runner.environments.town_of_salem.seat.narration import without_heading
+from mac_runner.environments.town_of_salem.seat.knowledge import SeatView, without_heading
 from mac_runner.environments.town_of_salem.seat.prompts import Prompts
 from mac_runner.environments.town_of_salem.seat.public_record import conduct_of
 from mac_runner.errors import ConversationError

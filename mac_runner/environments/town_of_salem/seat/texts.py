@@ -118,4 +118,4 @@ EVENT_WORDS = {
     EventKind.TEAM_CHANGED: "{player} is now the {role} of the Mafia.",
     EventKind.TEAM_JOINED: "{player} is now one of you, {a_role}.",
 }
-"""The kinds of events that the rules make as sentences, with fields that `narration` fills in."""
+"""The kinds of events that the rules make as sentences, with fields that `knowledge.sentence` fills in."""
