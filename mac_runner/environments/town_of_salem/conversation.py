@@ -30,9 +30,15 @@ from mac_runner.environments.town_of_salem.model.state import GameState
 from mac_runner.environments.town_of_salem.roles.catalogue import catalogue
 from mac_runner.environments.town_of_salem.rules.acts import Act
 from mac_runner.environments.town_of_salem.seat.asking import Asking
-from mac_runner.environments.town_of_salem.seat.context import Context, shorter_than
 from mac_runner.environments.town_of_salem.seat.knowledge import GameLog, view_of
-from mac_runner.environments.town_of_salem.seat.prompts import PLAIN, Prompts, correction_text, observation_text
+from mac_runner.environments.town_of_salem.seat.prompts import (
+    PLAIN,
+    Context,
+    Prompts,
+    correction_text,
+    observation_text,
+    shorter_than,
+)
 from mac_runner.environments.town_of_salem.seat.replies import Chosen, read
 from mac_runner.environments.town_of_salem.seat.tools import TOOL_CALLS_PER_TURN_MAX, observe
 from mac_runner.environments.town_of_salem.settings import GameLatency

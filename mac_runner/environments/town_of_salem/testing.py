@@ -107,7 +107,6 @@ from mac_runner.environments.town_of_salem.rules.moves import (
 from mac_runner.environments.town_of_salem.rules.night import play_out, resolve
 from mac_runner.environments.town_of_salem.scene import game_scene
 from mac_runner.environments.town_of_salem.seat.asking import Asking
-from mac_runner.environments.town_of_salem.seat.context import tokens_of
 from mac_runner.environments.town_of_salem.seat.knowledge import (
     Choice,
     GameLog,
@@ -118,8 +117,7 @@ from mac_runner.environments.town_of_salem.seat.knowledge import (
     without_heading,
 )
 from mac_runner.environments.town_of_salem.seat.mending import MENDED_CHARS_MAX
-from mac_runner.environments.town_of_salem.seat.prompts import KIND, Prompts
-from mac_runner.environments.town_of_salem.seat.public_record import conduct_of
+from mac_runner.environments.town_of_salem.seat.prompts import KIND, Prompts, tokens_of
 from mac_runner.environments.town_of_salem.seat.replies import (
     Chosen,
     Reading,
@@ -132,6 +130,7 @@ from mac_runner.environments.town_of_salem.seat.tools import (
     OBSERVATION_CHARS_MAX,
     TOOL_CALLS_PER_TURN_MAX,
     TOOLS,
+    conduct_of,
     observe,
 )
 from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameCalendar, GameLatency

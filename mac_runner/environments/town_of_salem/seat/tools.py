@@ -7,17 +7,17 @@ a day that holds more than `OBSERVATION_CHARS_MAX`, the first lines are left out
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from mac_runner.environments.markup import defuse
+from mac_runner.environments.town_of_salem.claims import ClaimKind, extract
 from mac_runner.environments.town_of_salem.model.events import Event, EventKind
 from mac_runner.environments.town_of_salem.model.state import Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.rules.lobbies import roles_in_play, slot_name
 from mac_runner.environments.town_of_salem.seat.knowledge import SeatView
-from mac_runner.environments.town_of_salem.seat.public_record import conduct_of
 from mac_runner.environments.town_of_salem.seat.texts import ATTRIBUTES, PHASE_RULES
 from mac_runner.types import JsonObject, JsonValue, ReplyForm
 
@@ -218,3 +218,60 @@ def _argument(tool: Tool, view: SeatView, given: str) -> str:
 
 def _shown(asked: str) -> str:
     return repr(defuse(asked)[:60])
+
+
+@dataclass(slots=True)
+class Conduct:
+    """What one player did in public, in order, each with its day: `(2, "Elias")`.
+
+    Only names and words of ours: no words of a player pass through, and nothing says whether a claim is true.
+    """
+
+    claims: list[tuple[int, str]] = field(default_factory=list)
+    accuses: list[tuple[int, str]] = field(default_factory=list)
+    votes: list[tuple[int, str]] = field(default_factory=list)
+    ballots: list[tuple[int, str]] = field(default_factory=list)
+    whispers: list[tuple[int, str]] = field(default_factory=list)
+    trials: list[tuple[int, str]] = field(default_factory=list)
+
+
+def conduct_of(events: Iterable[Event], players: tuple[str, ...]) -> dict[str, Conduct]:
+    """The conduct of every player in these public events, in seat order; speech is understood as in `claims`."""
+    found = {player: Conduct() for player in players}
+    accused = ""
+    for event in events:
+        day = event.day
+        match event.kind:
+            case EventKind.SPEECH:
+                speaker = event.text("player")
+                _add_speech(found[speaker], day, speaker, event.text("text"), players)
+            case EventKind.VOTE:
+                found[event.text("player")].votes.append((day, event.text("target")))
+            case EventKind.UNVOTE:
+                found[event.text("player")].votes.append((day, f"{event.text('target')}, taken back"))
+            case EventKind.WHISPER_SEEN:
+                found[event.text("player")].whispers.append((day, f"to {event.text('to')}"))
+                found[event.text("to")].whispers.append((day, f"from {event.text('player')}"))
+            case EventKind.TRIAL:
+                accused = event.text("accused")
+            case EventKind.BALLOTS:
+                for ballot in event.data:
+                    for judge in event.names(ballot):
+                        found[judge].ballots.append((day, f"{accused} {ballot}"))
+            case EventKind.VERDICT:
+                outcome = "lynched" if event.data["is_guilty"] else "acquitted"
+                found[event.text("accused")].trials.append((day, outcome))
+            case _:
+                pass
+    return found
+
+
+def _add_speech(conduct: Conduct, day: int, speaker: str, text: str, players: tuple[str, ...]) -> None:
+    for claim in extract(text, players):
+        if claim.kind is ClaimKind.ROLE:
+            found, said = conduct.claims, claim.roles
+        elif claim.is_against and claim.about not in ("", speaker):
+            found, said = conduct.accuses, (claim.about,)
+        else:
+            continue
+        found.extend((day, name) for name in dict.fromkeys(said) if (day, name) not in found)
