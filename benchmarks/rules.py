@@ -1,8 +1,8 @@
 """How many actions do the rules apply a second, on one core? Random legal acts in games of one lobby.
 
-An applied action is one call of `apply`: an act of a seat, checked and carried out, or the end of a round with all that
-follows from it, verdicts and whole nights included. `acts` and `rounds` count the two. It measures the
-processor time of these calls alone, with garbage collection and without the choice of acts.
+An applied action is an act of a seat, checked and carried out, or the end of a round with all that follows from it,
+verdicts and whole nights included. `acts` and `rounds` count the two. It measures the processor time of these calls
+alone, with garbage collection and without the choice of acts.
 
 Run `python -m benchmarks.rules`. Prints one JSON row.
 """
@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from benchmarks.machine import row
 from mac_runner.environments.town_of_salem.model.state import GameState, Options
-from mac_runner.environments.town_of_salem.rules.acts import ACTS, Act, offers
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, Act, apply, offers
+from mac_runner.environments.town_of_salem.rules.calendar import end_round, new_game
 from mac_runner.environments.town_of_salem.rules.lobbies import LOBBIES, NAMES, deal
-from mac_runner.environments.town_of_salem.rules.moves import EndRound, Move, apply, new_game
 
 
 def random_act(state: GameState, seat: int, chance: Random) -> Act:
@@ -37,23 +37,28 @@ class Played(NamedTuple):
     spent_s: float
 
 
+def moved(state: GameState, act: Act | None) -> GameState:
+    """The state after an act; None: after the end of the round."""
+    return (end_round(state) if act is None else apply(state, act)).state
+
+
 def play(lobby: str, seed: int) -> Played:
-    """Play one game, then apply its moves once more by the clock."""
+    """Play one game, then do all that happened in it once more by the clock."""
     slots, chance = LOBBIES[lobby], Random(seed)
     names = NAMES[: len(slots)]
     start = new_game(seed=seed, names=names, roles=deal(slots, seed), lobby=slots, options=Options()).state
-    state, moves = start, list[Move]()
+    state, acts = start, list[Act | None]()
     while state.result is None:
         due = state.due
-        moves.append(random_act(state, due[0], chance) if due else EndRound())
-        state = apply(state, moves[-1]).state
+        acts.append(random_act(state, due[0], chance) if due else None)
+        state = moved(state, acts[-1])
     began_s = time.process_time()
     state = start
-    for move in moves:
-        state = apply(state, move).state
+    for act in acts:
+        state = moved(state, act)
     spent_s = time.process_time() - began_s
-    rounds = sum(isinstance(move, EndRound) for move in moves)
-    return Played(acts=len(moves) - rounds, rounds=rounds, spent_s=spent_s)
+    rounds = acts.count(None)
+    return Played(acts=len(acts) - rounds, rounds=rounds, spent_s=spent_s)
 
 
 def main() -> None:

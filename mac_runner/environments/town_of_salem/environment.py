@@ -15,8 +15,8 @@ from mac_runner.environments.town_of_salem.casting import Casting
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.model.state import Options
 from mac_runner.environments.town_of_salem.roles.catalogue import catalogue_of
+from mac_runner.environments.town_of_salem.rules.calendar import new_game
 from mac_runner.environments.town_of_salem.rules.lobbies import NAMES, deal, role_list
-from mac_runner.environments.town_of_salem.rules.moves import new_game
 from mac_runner.environments.town_of_salem.seat.asking import Asking
 from mac_runner.environments.town_of_salem.seat.prompts import Prompts
 from mac_runner.environments.town_of_salem.settings import GameCalendar, GameConfig

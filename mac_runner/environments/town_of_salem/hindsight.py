@@ -17,11 +17,10 @@ from mac_runner.environments.town_of_salem.history import RoleHistory, death_row
 from mac_runner.environments.town_of_salem.model.events import Event, EventKind
 from mac_runner.environments.town_of_salem.model.role import NightState
 from mac_runner.environments.town_of_salem.model.state import Ballot, GameState, Phase, Player
-from mac_runner.environments.town_of_salem.rules.acts import Act
+from mac_runner.environments.town_of_salem.rules.acts import Act, Span
 from mac_runner.environments.town_of_salem.rules.calendar import has_won
 from mac_runner.environments.town_of_salem.rules.night import play_out
 from mac_runner.environments.town_of_salem.seat.knowledge import GameLog, sentence, stamp
-from mac_runner.environments.town_of_salem.turn_taking import Span
 from mac_runner.environments.town_of_salem.verdicts import (
     JudgedClaim,
     Said,

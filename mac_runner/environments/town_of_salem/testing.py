@@ -20,7 +20,7 @@ from mac_runner.environments.town_of_salem.bots.speech import (
 from mac_runner.environments.town_of_salem.bots.tactics import Aim, check_tactics, tactic
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, estimates, extract
 from mac_runner.environments.town_of_salem.claims.words import CONTINUING
-from mac_runner.environments.town_of_salem.conversation import Game
+from mac_runner.environments.town_of_salem.conversation import Due, Game, SpeakingQueue
 from mac_runner.environments.town_of_salem.counts import measure
 from mac_runner.environments.town_of_salem.environment import TownOfSalem
 from mac_runner.environments.town_of_salem.hindsight import ActRecord, event_row, hindsight_of, trial_rows
@@ -73,17 +73,25 @@ from mac_runner.environments.town_of_salem.rules.acts import (
     NOTES_CHARS_MAX,
     WILL_CHARS_MAX,
     Act,
+    IllegalActError,
     Offer,
+    apply,
+    apply_beside,
+    check,
+    check_beside,
     offers,
 )
 from mac_runner.environments.town_of_salem.rules.calendar import (
+    Channel,
     announcement,
     dusk,
+    end_round,
     has_won,
+    new_game,
     result_now,
     turn_taking_rule,
+    validate,
 )
-from mac_runner.environments.town_of_salem.rules.channels import Channel
 from mac_runner.environments.town_of_salem.rules.lobbies import (
     LOBBIES,
     NAMES,
@@ -92,17 +100,6 @@ from mac_runner.environments.town_of_salem.rules.lobbies import (
     roles_in_play,
     roles_of,
     slot_name,
-)
-from mac_runner.environments.town_of_salem.rules.moves import (
-    Beside,
-    EndRound,
-    IllegalActError,
-    Move,
-    apply,
-    check,
-    check_beside,
-    new_game,
-    validate,
 )
 from mac_runner.environments.town_of_salem.rules.night import play_out, resolve
 from mac_runner.environments.town_of_salem.scene import game_scene
@@ -136,7 +133,6 @@ from mac_runner.environments.town_of_salem.seat.tools import (
 from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameCalendar, GameLatency
 from mac_runner.environments.town_of_salem.tables import RESULTS, game_results, win_tables
 from mac_runner.environments.town_of_salem.tournament import compare_games
-from mac_runner.environments.town_of_salem.turn_taking import Completed, SpeakingQueue
 from mac_runner.environments.town_of_salem.verdicts import (
     Utterance,
     claim_row,

@@ -27,12 +27,10 @@ from mac_runner.environments.town_of_salem.testing import (
     AnyKind,
     Asking,
     Death,
-    EndRound,
     Event,
     EventKind,
     Game,
     GameState,
-    Move,
     Notice,
     Options,
     Phase,
@@ -43,6 +41,7 @@ from mac_runner.environments.town_of_salem.testing import (
     TownOfSalem,
     apply,
     bugged,
+    end_round,
     new_game,
     read,
     validate,
@@ -129,11 +128,11 @@ class Table:
     def is_in(self, phase: Phase) -> bool:
         return self.state.phase is phase
 
-    def make(self, move: Move) -> tuple[Event, ...]:
-        """Make one move, and see that it leaves what it started from alone and can be made again."""
+    def make(self, act: Act | None) -> tuple[Event, ...]:
+        """Make one act, or end the round, and see that it leaves what it started from alone and can be done again."""
         before = repr(self.state)
-        changed = apply(self.state, move)
-        assert apply(self.state, move) == changed
+        changed, again = (end_round(self.state) if act is None else apply(self.state, act) for _ in range(2))
+        assert again == changed
         assert repr(self.state) == before
         validate(changed.state)
         self.state = changed.state
@@ -148,7 +147,7 @@ class Table:
         """Let everybody who has not answered wait, and ring the bell; what happened after the bell."""
         for seat in self.state.due:
             self.make(Act(seat=seat, verb="wait"))
-        return self.make(EndRound())
+        return self.make(None)
 
     def go_to(self, phase: Phase, *, day: int | None = None) -> None:
         """Let everybody wait until `phase` (of `day`) opens."""

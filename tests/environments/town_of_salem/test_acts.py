@@ -21,7 +21,6 @@ from mac_runner.environments.town_of_salem.testing import (
     Act,
     Asking,
     Ballot,
-    Beside,
     Cause,
     Chosen,
     DayAbility,
@@ -36,6 +35,7 @@ from mac_runner.environments.town_of_salem.testing import (
     Phase,
     Problem,
     apply,
+    apply_beside,
     check,
     offers,
 )
@@ -264,7 +264,7 @@ def test_words_are_refused_where_their_player_may_not_speak() -> None:
         assert reading.cause is Cause.SEVERAL_ACTS
     for state in (night, blackmailed):
         with pytest.raises(IllegalActError):
-            apply(state, Beside(words))
+            apply_beside(state, words)
     assert reading_of(state_in(Phase.DISCUSSION), "<speak>hello</speak><wait/>") == Chosen(act=words)
 
 

@@ -21,7 +21,6 @@ from mac_runner.environments.town_of_salem.testing import (
     ROLES,
     Act,
     Death,
-    EndRound,
     GameState,
     IllegalActError,
     NightAction,
@@ -30,6 +29,7 @@ from mac_runner.environments.town_of_salem.testing import (
     apply,
     deal,
     dusk,
+    end_round,
     new_game,
     offers,
     validate,
@@ -113,8 +113,8 @@ def act_at_random(state: GameState, seat: int, chance: Random) -> Act:
 
 def step(state: GameState, chance: Random) -> GameState:
     """One legal move, validated; whatever it makes happen, somebody learns of it."""
-    move = act_at_random(state, chance.choice(state.due), chance) if state.due else EndRound()
-    changed = apply(state, move)
+    due = state.due
+    changed = apply(state, act_at_random(state, chance.choice(due), chance)) if due else end_round(state)
     validate(changed.state)
     assert all(event.audience != frozenset() for event in changed.events)
     return changed.state
@@ -189,7 +189,7 @@ def test_every_role_may_act_on_every_role_in_every_state(condition: str, every: 
         for act in acts_on_target(night):
             state = apply(night, act).state
             state = replace(state, deeds=(*state.deeds, *CONDITIONS[condition]))
-            validate(apply(state, EndRound()).state)
+            validate(end_round(state).state)
 
 
 def acts_on_target(night: GameState) -> Iterator[Act]:
@@ -214,7 +214,7 @@ def test_game_of_any_roles_ends_within_its_days(part: int) -> None:
             assert moves < 20_000, f"game {number} does not end"
         assert state.day <= state.options.max_days + 1
         with pytest.raises(ValueError, match="game is over"):
-            apply(state, EndRound())
+            end_round(state)
 
 
 @pytest.mark.parametrize("half", range(2))

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from mac_runner.environments.town_of_salem import conversation
-from mac_runner.environments.town_of_salem.rules import calendar, channels
-from mac_runner.environments.town_of_salem.seat import context
+from mac_runner.environments.town_of_salem.rules import calendar
+from mac_runner.environments.town_of_salem.seat import prompts
 from mac_runner.environments.town_of_salem.testing import (
     Asking,
     Channel,
@@ -81,13 +81,13 @@ def heard(builder: str, change: Callable[[Channel, GameState], Channel]) -> Leak
     """A night channel is heard by more than it should."""
 
     def plant(monkeypatch: pytest.MonkeyPatch) -> None:
-        honest = getattr(channels, builder)
+        honest = getattr(calendar, builder)
 
         def build(state: GameState, *more: object) -> Channel | None:
             channel = honest(state, *more)
             return None if channel is None else change(channel, state)
 
-        monkeypatch.setattr(channels, builder, build)
+        monkeypatch.setattr(calendar, builder, build)
 
     return plant
 
@@ -127,10 +127,10 @@ def _says_roles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _says_what_another_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = context.Context.prompt
+    honest = prompts.Context.prompt
 
     def prompt(
-        self: context.Context,
+        self: prompts.Context,
         view: SeatView,
         thread: list[Message],
         *,
@@ -144,7 +144,7 @@ def _says_what_another_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
         _LAST[:] = [Message(role="assistant", content=str(getattr(reply, "text", "")))]
 
     _LAST.clear()
-    monkeypatch.setattr(context.Context, "prompt", prompt)
+    monkeypatch.setattr(prompts.Context, "prompt", prompt)
     monkeypatch.setattr(conversation.Game, "_go_on", go_on)
 
 

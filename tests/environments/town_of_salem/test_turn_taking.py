@@ -18,8 +18,8 @@ from mac_runner.environments.testing import replay
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
     POLICIES,
-    Completed,
     DiscussionMode,
+    Due,
     EventKind,
     Game,
     GameCalendar,
@@ -380,11 +380,11 @@ def test_player_is_told_which_of_its_own_turns_this_is() -> None:
             say(game, turn, "<wait/>", tokens=1)
 
 
-def run_queue(durations: Sequence[Sequence[int]], *, slots: int, chance: Random) -> list[Completed]:
+def run_queue(durations: Sequence[Sequence[int]], *, slots: int, chance: Random) -> list[Due]:
     """Answer the turns of a queue in a drawn order."""
     turns = {seat: len(of_seat) for seat, of_seat in enumerate(durations)}
     queue = SpeakingQueue.begin(range(len(durations)), turns, slots=slots)
-    completed: list[Completed] = []
+    completed: list[Due] = []
     answered = dict.fromkeys(turns, 0)
     while unanswered := queue.unanswered():
         assert len(queue.active) <= slots
@@ -403,12 +403,15 @@ def test_queue_is_fair_and_does_not_depend_on_the_order_of_answers(slots: int) -
         done = run_queue(durations, slots=slots, chance=Random(0))
 
         assert all(run_queue(durations, slots=slots, chance=Random(dice)) == done for dice in range(1, 4))
-        assert sorted(turn.number for turn in done) == list(range(15))
-        assert [turn.span.ended_ms for turn in done] == sorted(turn.span.ended_ms for turn in done)
-        starts = sorted(done, key=lambda turn: turn.number)
-        assert [turn.span.started_ms for turn in starts] == sorted(turn.span.started_ms for turn in starts)
+        assert sorted(turn.round for turn in done) == list(range(15))
+        spans = {turn.round: (turn.span.started_ms, turn.span.ended_ms) for turn in done if turn.span is not None}
+        ends = [spans[turn.round][1] for turn in done]
+        assert ends == sorted(ends)
+        starts = sorted(done, key=lambda turn: turn.round)
+        started = [spans[turn.round][0] for turn in starts]
+        assert started == sorted(started)
         assert sorted(turn.seat for turn in starts[:5]) == list(range(5))
-        running = [sum(turn.span.started_ms <= at < turn.span.ended_ms for turn in done) for at in range(100)]
+        running = [sum(start <= at < end for start, end in spans.values()) for at in range(100)]
         assert max(running) <= slots
 
 
@@ -424,7 +427,7 @@ def test_turns_that_end_together_are_heard_in_seat_order_before_the_next_start()
 def test_nothing_is_heard_before_every_turn_under_way_is_known() -> None:
     queue = SpeakingQueue.begin(range(3), dict.fromkeys(range(3), 1), slots=2)
 
-    assert queue.answered(0, 1) == ()
+    assert queue.answered(0, 1) == []
     assert [turn.seat for turn in queue.answered(1, 100)] == [0]
     # With nobody left to wait for, the rest follows at once.
     assert [turn.seat for turn in queue.answered(2, 50)] == [2, 1]

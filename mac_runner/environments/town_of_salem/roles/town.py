@@ -439,7 +439,7 @@ MAYOR = _support(
 )
 
 
-# The Medium speaks with the dead, in a channel of `rules.channels`, and once, when dead, with one of the living
+# The Medium speaks with the dead, in a channel of `rules.calendar`, and once, when dead, with one of the living
 # (rules, section 7.10).
 def _seance(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
     (target,) = targets

@@ -1,8 +1,9 @@
-"""The one table of what a player can do.
+"""The one table of what a player can do, and the acts as pure functions: `apply(state, act) -> (state, events)`.
 
 Each entry says how an act is written, when it may be chosen and what it does. The prompt's reference, the list of what
 is legal now, the parser, the JSON schema and the rules all read this table. The abilities of the roles come from the
-catalogue, each verb once.
+catalogue, each verb once. Nothing in the rules reads a clock, a file or a generator of its own: chance is derived from
+the game's seed and the purpose of the draw.
 """
 
 from __future__ import annotations
@@ -29,8 +30,7 @@ from mac_runner.environments.town_of_salem.model.state import (
 )
 from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility
 from mac_runner.environments.town_of_salem.roles.catalogue import RoleTable, follows_roles
-from mac_runner.environments.town_of_salem.rules.calendar import BID_MAX, named_in, open_trial
-from mac_runner.environments.town_of_salem.rules.channels import channels_of
+from mac_runner.environments.town_of_salem.rules.calendar import BID_MAX, channels_of, named_in, open_trial
 from mac_runner.types import ReplyForm
 
 SPEECH = "speak"
@@ -90,6 +90,14 @@ class Act:
     """What it says or writes."""
     choice: str = ""
     """A ballot, a bid, or the channel it speaks in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The start and the end of a turn, in milliseconds since the discussion began."""
+
+    started_ms: int
+    ended_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -499,3 +507,79 @@ def offers(state: GameState, seat: int) -> tuple[Offer, ...]:
             if (offer := spec.offer(state, player)) is not None
         ]
     )
+
+
+class IllegalActError(Exception):
+    """An act the rules do not allow now; the text explains why to the player."""
+
+
+def check(state: GameState, act: Act) -> Offer:
+    """The offer an act takes up. Raises IllegalActError with the reason when it is not legal now."""
+    if act.seat not in state.order:
+        raise IllegalActError("it is not your turn")
+    spec = ACTS.get(act.verb)
+    offer = None if spec is None else spec.offer(state, state.players[act.seat])
+    if spec is None or offer is None:
+        legal = ", ".join(offer.verb for offer in offers(state, act.seat))
+        raise IllegalActError(f"{act.verb} cannot be chosen now; you may choose: {legal}")
+    if SECOND in spec.slots:
+        _check_pair(state, act, offer)
+    elif TARGET in spec.slots:
+        if len(act.targets) != 1 or act.targets[0] not in offer.targets:
+            names = ", ".join(state.players[seat].name for seat in offer.targets)
+            raise IllegalActError(f"{act.verb} must name one of these players: {names}")
+    elif act.targets:
+        raise IllegalActError(f"{act.verb} takes no player")
+    if act.choice not in offer.choices and (act.choice or CHOICE in spec.slots):
+        raise IllegalActError(_unknown_choice(spec, offer))
+    return offer
+
+
+def check_beside(state: GameState, act: Act) -> None:
+    """Raises IllegalActError with the reason when these words cannot be said together with an act now."""
+    if act.seat not in state.order or state.has_answered(act.seat):
+        raise IllegalActError("it is not your turn")
+    if act.verb != "speak" or not may_speak_beside(state, act.seat):
+        raise IllegalActError(f"{act.verb} cannot be added now; give the act alone")
+    if act.choice:
+        raise IllegalActError("words said together with an act are heard by all; name no channel")
+
+
+def _check_pair(state: GameState, act: Act, offer: Offer) -> None:
+    if len(act.targets) != 2:
+        raise IllegalActError(f"{act.verb} must name two players")
+    for which, seat, allowed in zip(("first", "second"), act.targets, (offer.targets, offer.seconds), strict=True):
+        if seat not in allowed:
+            names = ", ".join(state.players[seat].name for seat in allowed)
+            raise IllegalActError(f"the {which} player of {act.verb} must be one of: {names}")
+
+
+def _unknown_choice(spec: ActSpec, offer: Offer) -> str:
+    if CHOICE in spec.slots:
+        return f"{spec.verb} must be one of: {', '.join(offer.choices)}"
+    # Words for a closed channel must not reach all players.
+    channels = f"you may use: {', '.join(offer.choices)}" if offer.choices else "name none"
+    return f"there is no such channel now; {channels}"
+
+
+def apply(state: GameState, act: Act) -> Changed:
+    """Make one act. Raises IllegalActError and changes nothing when the rules do not allow it."""
+    spec = ACTS.get(act.verb)
+    if spec is not None and not spec.is_side_act and act.seat in state.order and state.has_answered(act.seat):
+        raise IllegalActError("you have already acted in this round")
+    check(state, act)
+    spec = ACTS[act.verb]
+    changed = spec.perform(state, act)
+    if spec.is_side_act or changed.state.round != state.round:
+        return changed
+    is_silent = changed.state.is_silent and act.verb == "wait"
+    return Changed(changed.state.answered(act.seat, is_silent=is_silent), changed.events)
+
+
+def apply_beside(state: GameState, words: Act) -> Changed:
+    """Have a seat say words to all together with its act, just before it; they use up no turn.
+
+    Raises IllegalActError and changes nothing when the rules do not allow it.
+    """
+    check_beside(state, words)
+    return ACTS[words.verb].perform(state, words)

@@ -1,4 +1,4 @@
-"""The calendar: which round follows which, with trials, nightfall and dawn between, and how the game ends.
+"""The calendar: how a game begins, which round follows which, with trials, nightfall and dawn between, and the end.
 
 `end_round` is called when all seats of a round have answered. It opens the next round, and does what happens between
 the two: the verdict and the lynch, nightfall, the night, the dawn, the end of the game (rules, sections 4, 5 and 13).
@@ -11,11 +11,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from mac_runner.environments.base import gated
-from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind, Events, private, public
+from mac_runner.environments.town_of_salem.model.events import (
+    UNKNOWN_ROLE,
+    Event,
+    EventKind,
+    Events,
+    private,
+    public,
+    team_event,
+)
 from mac_runner.environments.town_of_salem.model.role import Ability, Changed, fellows, joined
 from mac_runner.environments.town_of_salem.model.state import (
     LYNCH,
@@ -33,12 +41,63 @@ from mac_runner.environments.town_of_salem.model.state import (
 from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility, NightAbility
 from mac_runner.environments.town_of_salem.roles.mafia import promote
 from mac_runner.environments.town_of_salem.roles.town import JAILED, JAILING
-from mac_runner.environments.town_of_salem.rules.channels import answering, channels, first_speakers
-from mac_runner.environments.town_of_salem.rules.lobbies import roles_in_play
+from mac_runner.environments.town_of_salem.rules.lobbies import roles_in_play, slot_name
 from mac_runner.environments.town_of_salem.rules.night import resolve
 from mac_runner.types import JsonValue
 
 BID_MAX = 4
+
+
+def new_game(
+    *,
+    seed: int,
+    names: Sequence[str],
+    roles: Sequence[str],
+    lobby: Sequence[str],
+    options: Options,
+    speak_after: Mapping[int, frozenset[int]] | None = None,
+) -> Changed:
+    """Seat `names`, deal `roles` (ids, by seat) and open the greeting. `lobby` is the public list of slots."""
+    players = tuple(
+        Player(
+            seat=seat,
+            name=name,
+            role=role,
+            dealt=role,
+            faction=ROLES[role].faction,
+            uses=ROLES[role].starting_uses(options),
+        )
+        for seat, (name, role) in enumerate(zip(names, roles, strict=True))
+    )
+    state = GameState(
+        seed=seed,
+        options=options,
+        lobby=tuple(lobby),
+        players=players,
+        speak_after=speak_after or {},
+        round=-1,
+    )
+    for player in players:
+        state = state.with_player(ROLES[player.role].deal(state, player))
+    greeters = range(len(players)) if options.greeting_rounds else ()
+    state = open_round(state, Phase.GREETING, greeters, is_first=True)
+    return Changed(state, _opening_events(state))
+
+
+def _opening_events(state: GameState) -> Events:
+    names = [player.name for player in state.players]
+    lobby = [slot_name(slot).lower() for slot in state.lobby]
+    events = [public(state, EventKind.GAME_START, players=list(names), lobby=list(lobby))]
+    for player in state.players:
+        events.append(private(state, EventKind.ROLE_CARD, (player.seat,), role=ROLES[player.role].name))
+        if player.quarry is not None:
+            quarry = state.players[player.quarry].name
+            events.append(private(state, EventKind.QUARRY, (player.seat,), target=quarry))
+    for faction in TEAMS:
+        team = [player for player in state.players if player.faction is faction]
+        if len(team) > 1:
+            events.append(team_event(state, team))
+    return tuple(events)
 
 
 def open_round(state: GameState, phase: Phase, seats: Iterable[int], *, is_first: bool) -> GameState:
@@ -423,3 +482,140 @@ def open_night(state: GameState) -> GameState:
     state = replace(state, phase=Phase.NIGHT)
     seats = [player.seat for player in state.players if _is_offered(state, player, NightAbility)]
     return open_round(state, Phase.NIGHT, seats, is_first=True)
+
+
+def validate(state: GameState) -> None:
+    """Re-derive every invariant of a state; AssertionError names the one that is broken."""
+    living = {player.seat for player in state.living}
+    for seat, player in enumerate(state.players):
+        assert player.seat == seat, "seats are numbered in order"
+        assert player.faction is ROLES[player.role].faction, f"{player.name}'s faction is that of the role"
+        assert all(left >= 0 for left in player.uses.values()), f"{player.name} has no use below zero"
+        assert set(player.uses) == set(ROLES[player.role].starting_uses(state.options)), (
+            f"{player.name} counts the role's uses"
+        )
+    assert len({player.name for player in state.players}) == len(state.players), "names are unique"
+    assert len(set(state.order)) == len(state.order), "no seat is asked twice in a round"
+    assert state.acted <= set(state.order), "only those asked have acted"
+    assert all(seat in living and target in living for seat, target in state.votes.items()), "the living vote"
+    assert all(seat != target for seat, target in state.votes.items()), "no player votes for themselves"
+    assert not state.votes or state.phase is Phase.VOTING, "there are votes during voting only"
+    assert all(seat in living and seat != state.accused for seat in state.ballots), "the living judge others"
+    on_stand = state.phase in (Phase.DEFENCE, Phase.JUDGEMENT, Phase.LAST_WORDS)
+    assert (state.accused is not None) == on_stand, "there is an accused exactly during a trial"
+    assert not state.bids or state.phase is Phase.BIDDING, "there are bids while the floor is bid for only"
+    assert not state.is_lagged or set(state.turns_left) == set(state.order), "those with turns left are asked"
+    assert all(left > 0 for left in state.turns_left.values()), "a seat without turns left is not asked"
+    assert state.trials <= state.options.trials_per_day, "no more trials than a day allows"
+    assert state.prisoner is None or state.phase.is_night, "prisoners are held by night only"
+    assert not state.deeds or state.phase is Phase.NIGHT, "actions are chosen at night"
+    assert len({action.seat for action in state.deeds}) == len(state.deeds), "one action a seat"
+    assert (state.result is not None) == (state.phase is Phase.OVER), "a game has a result when it is over"
+    unique = [player.role for player in state.living if ROLES[player.role].is_unique]
+    assert len(set(unique)) == len(unique), "a unique role has one living holder at most"
+    assert state.prisoner is None or state.keeper is not None, "a prisoner has a keeper"
+
+
+_STRANGERS = {Faction.MAFIA: "A member of the Mafia", Faction.VAMPIRE: "A Vampire"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """One conversation of a night."""
+
+    name: str
+    speakers: tuple[int, ...]
+    hearers: frozenset[int]
+    aliases: Mapping[int, str] = field(default_factory=dict)
+    """The names that seats go by in it, where those are not their own."""
+    overhearers: frozenset[int] = frozenset()
+    """They hear the words, but not who speaks."""
+    stranger: str = ""
+    """The name of every speaker to the overhearers."""
+    first: int | None = None
+    """The seat that speaks first in each round: those who hear it answer. None: all speak at once."""
+
+    def name_of(self, state: GameState, seat: int) -> str:
+        """The name under which the others hear `seat`."""
+        return self.aliases.get(seat, state.players[seat].name)
+
+
+def channels(state: GameState) -> tuple[Channel, ...]:
+    """The channels of this night, in the order in which a seat that has several is asked by default."""
+    found = (_jail(state), *(_team(state, faction) for faction in TEAMS), _dead(state), _seance(state))
+    return tuple(channel for channel in found if channel is not None)
+
+
+def channels_of(state: GameState, seat: int) -> tuple[Channel, ...]:
+    """The channels `seat` may speak in."""
+    return tuple([channel for channel in channels(state) if seat in channel.speakers])
+
+
+def first_speakers(state: GameState) -> dict[int, str]:
+    """The seats of this round that speak before others, each with the channel where it does."""
+    if state.phase is not Phase.NIGHT_CHAT:
+        return {}
+    return {found.first: found.name for found in channels(state) if found.first is not None}
+
+
+def answering(state: GameState) -> frozenset[int]:
+    """The seats of this round that answer a first speaker: those who hear one and are none."""
+    if state.phase is not Phase.NIGHT_CHAT:
+        return frozenset()
+    led = [found for found in channels(state) if found.first is not None]
+    return frozenset().union(*(found.hearers | found.overhearers for found in led)) - {found.first for found in led}
+
+
+def _by_role(state: GameState, *seats: int) -> dict[int, str]:
+    return {seat: ROLES[state.players[seat].role].name for seat in seats}
+
+
+def _jail(state: GameState) -> Channel | None:
+    if state.keeper is None or state.prisoner is None:
+        return None
+    both = (state.keeper, state.prisoner)
+    return Channel(
+        name="jail",
+        speakers=both,
+        hearers=frozenset(both),
+        aliases=_by_role(state, state.keeper),
+        first=state.keeper,
+    )
+
+
+def _team(state: GameState, faction: Faction) -> Channel | None:
+    free = [player for player in state.players if player.death is None and player.seat != state.prisoner]
+    team = tuple([player.seat for player in free if player.faction is faction])
+    if len(team) < 2:
+        return None
+    overhearers = frozenset([player.seat for player in free if ROLES[player.role].overhears(state.options) is faction])
+    return Channel(
+        name=faction.value,
+        speakers=team,
+        hearers=frozenset(team),
+        overhearers=overhearers,
+        stranger=_STRANGERS[faction],
+    )
+
+
+def _dead(state: GameState) -> Channel | None:
+    ghosts = tuple([player.seat for player in state.players if player.death is not None])
+    mediums = tuple([player.seat for player in state.living if ROLES[player.role].talks_with_dead]) if ghosts else ()
+    if not mediums:
+        return None
+    # A prisoner still hears the dead, but can only talk to the keeper.
+    speaking = tuple(seat for seat in mediums if seat != state.prisoner)
+    return Channel(
+        name="dead",
+        speakers=ghosts + speaking,
+        hearers=frozenset(ghosts + mediums),
+        aliases=_by_role(state, *mediums),
+    )
+
+
+def _seance(state: GameState) -> Channel | None:
+    seance = state.seance
+    if seance is None or not state.players[seance.target].alive:
+        return None
+    both = (seance.medium, seance.target)
+    return Channel(name="seance", speakers=both, hearers=frozenset(both), aliases=_by_role(state, seance.medium))

@@ -17,9 +17,8 @@ from typing import Final
 
 from mac_runner.environments.markup import compatible, defuse
 from mac_runner.environments.town_of_salem.model.state import GameState
-from mac_runner.environments.town_of_salem.rules.acts import SECOND, ActSpec
+from mac_runner.environments.town_of_salem.rules.acts import SECOND, ActSpec, IllegalActError
 from mac_runner.environments.town_of_salem.rules.lobbies import NAMES
-from mac_runner.environments.town_of_salem.rules.moves import IllegalActError
 
 EVERYBODY: Final = frozenset(
     {"", "all", "anyone", "everybody", "everyone", "group", "none", "null", "players", "public", "town", "village"}

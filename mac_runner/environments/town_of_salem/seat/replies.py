@@ -36,9 +36,11 @@ from mac_runner.environments.town_of_salem.rules.acts import (
     TARGET,
     WORDS,
     Act,
+    IllegalActError,
+    check,
+    check_beside,
     offers,
 )
-from mac_runner.environments.town_of_salem.rules.moves import IllegalActError, check, check_beside
 from mac_runner.environments.town_of_salem.seat.mending import REMARK, WORD_KEYS, MalformedError, mended
 from mac_runner.environments.town_of_salem.seat.names import LooseNames, Names
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply

@@ -18,10 +18,8 @@ from mac_runner.environments.town_of_salem.testing import (
     Act,
     ActRecord,
     Count,
-    EndRound,
     Event,
     GameState,
-    Move,
     Options,
     Phase,
     estimates,
@@ -49,22 +47,22 @@ class Recorded(Table):
         self.dusks: list[GameState] = []
         super().__init__(roles, options=options)
 
-    def make(self, move: Move) -> tuple[Event, ...]:
-        if isinstance(move, Act):
+    def make(self, act: Act | None) -> tuple[Event, ...]:
+        if act is not None:
             state = self.state
             self.acts.append(
                 ActRecord(
                     day=state.day,
                     phase=state.phase,
                     round=state.round,
-                    act=move,
+                    act=act,
                     is_default=False,
                     moment=len(self.events),
                 )
             )
-        elif isinstance(move, EndRound) and self.state.phase is Phase.NIGHT:
+        elif self.state.phase is Phase.NIGHT:
             self.dusks.append(self.state)
-        return super().make(move)
+        return super().make(act)
 
     def say(self, who: Who, text: str) -> None:
         self.act(who, "speak", text=text)
