@@ -123,14 +123,15 @@ class Ability:
     """Makes it an ability with two targets."""
     takes_text: bool = False
     uses: Uses = None
+    first_night: int = 1
     is_offered: Callable[[GameState, Player], bool] = _is_alive
     """When it may be chosen; in any case it takes a player at large with uses left."""
     tactic: str = "anybody"
     """How scripted players use it: the name of a function of `bots/tactics.py`, or of one of your own."""
 
     def is_ready(self, state: GameState, player: Player) -> bool:
-        """Whether a use is left."""
-        return player.uses.get(self.verb, 1) > 0
+        """Whether its first night has come and a use is left."""
+        return state.day >= self.first_night and player.uses.get(self.verb, 1) > 0
 
     def offer(self, state: GameState, player: Player) -> tuple[int, ...] | None:
         """The seats it may be aimed at now (() for an ability without a target); None when not available."""
@@ -167,9 +168,8 @@ class NightAbility(Ability):
     """What happens at `step`."""
     is_spent_by_use: bool = True
     """False: its effect counts the uses itself."""
-    first_night: int = 1
     is_visit: bool = True
-    """Whether its player is seen at the target's house."""
+    """Whether its player is seen at the target's house, if it has a target."""
     visited: int = 0
     """Which of its targets is visited."""
     is_moved: bool = True
@@ -196,10 +196,6 @@ class NightAbility(Ability):
     def visits_one(self) -> bool:
         """Whether it can be turned on any one player: by whoever controls its player, or once more after death."""
         return self.is_visit and self.aims is not None and self.second_aims is None
-
-    def is_ready(self, state: GameState, player: Player) -> bool:
-        """Whether its first night has come and a use is left."""
-        return state.day >= self.first_night and Ability.is_ready(self, state, player)
 
     def controlled(self, state: GameState, player: Player, victim: int) -> NightAction | None:
         """The action of a player who is made to aim it at `victim`; None when it cannot be aimed."""
@@ -264,8 +260,8 @@ class Role:
     """The team it overhears at night."""
     votes: Callable[[Player], int] = lambda player: 1
     """How much a vote of its player weighs."""
-    is_healable: Callable[[Player], bool] = lambda player: True
-    may_whisper: Callable[[Player], bool] = lambda player: True
+    is_revealed: Callable[[Player], bool] = lambda player: False
+    """Whether its player has shown the role to all: from then on they have no whispers and cannot be healed."""
     abilities: tuple[Ability, ...] = ()
     causes: tuple[DeathCause, ...] = ()
     """What its victims die of."""
@@ -446,6 +442,7 @@ class NightState:
         self.attacks: list[Attack] = []
         self.fatal: dict[int, list[Attack]] = {}
         self.events: list[Event] = []
+        """Public ones wait for dawn, after the deaths."""
         self.notes: list[Note] = []
         self.judged: list[Judged] = []
         self.unnoticed: list[tuple[int, Notice]] = []
@@ -453,7 +450,8 @@ class NightState:
         """The seats whose question was answered, or whose wish came true at the end of the night."""
         self._places: dict[int, int] = {}
         self._listeners: dict[int, list[int]] = defaultdict(list)
-        self._plans: dict[Step, list[Callable[[], None]]] = defaultdict(list)
+        self.plans: dict[Step, list[Callable[[], None]]] = defaultdict(list)
+        """What was put off, by step."""
         for player in state.players:
             for step, act in roles[player.role].by_night.items():
                 self.later(step, partial(act, self, player.seat))
@@ -529,10 +527,6 @@ class NightState:
         """Let one player know."""
         self.events.append(private(self.state, kind, (seat,), **data))
 
-    def announce(self, event: Event) -> None:
-        """Let the audience of an event know; a public event waits for dawn, after the deaths."""
-        self.events.append(event)
-
     def report(self, seat: int, kind: AnyKind, **data: JsonValue) -> None:
         """Let a player know what they found out, and also those who had them do it."""
         self.fulfilled.add(seat)
@@ -549,11 +543,7 @@ class NightState:
 
     def later(self, step: Step, plan: Callable[[], None]) -> None:
         """Do something at a later step, after the actions of that step."""
-        self._plans[step].append(plan)
-
-    def plans(self, step: Step) -> list[Callable[[], None]]:
-        """What was put off until `step`."""
-        return self._plans[step]
+        self.plans[step].append(plan)
 
     def visit(self, visitor: int, house: int) -> None:
         """Have a player seen at a house."""
@@ -611,17 +601,13 @@ class NightState:
 
     def mark_for_good(self, seat: int, mark: str) -> None:
         """Give a player a mark that outlasts the night."""
-        player = self.state.players[seat]
+        player = self.player(seat)
         self.put(replace(player, marks=player.marks | {mark}))
-
-    def set_uses(self, seat: int, verb: str, left: int) -> None:
-        """Set what is left of a limited ability."""
-        player = self.state.players[seat]
-        self.put(replace(player, uses={**player.uses, verb: left}))
 
     def spend(self, action: NightAction) -> None:
         """Count one use of the ability of an action."""
-        self.set_uses(action.seat, action.verb, self.state.players[action.seat].uses[action.verb] - 1)
+        player = self.player(action.seat)
+        self.put(player.with_uses(action.verb, player.uses[action.verb] - 1))
 
     def put(self, player: Player) -> None:
         """Replace a player."""
@@ -678,5 +664,5 @@ def join_team(night: NightState, player: Player) -> None:
     if player.faction in TEAMS and len(team) > 1:
         members = [other.seat for other in team if other.seat != player.seat]
         role = night.role_of(player.seat).name
-        night.announce(private(night.state, EventKind.TEAM_JOINED, members, player=player.name, role=role))
-        night.announce(team_event(night.state, team, (player.seat,)))
+        night.events.append(private(night.state, EventKind.TEAM_JOINED, members, player=player.name, role=role))
+        night.events.append(team_event(night.state, team, (player.seat,)))

@@ -10,7 +10,7 @@ Transcripts hold a digest of these objects, so the names of their fields are par
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 from typing import Literal, TypeAlias
@@ -183,6 +183,10 @@ class Player:
     def alive(self) -> bool:
         """Whether the player lives."""
         return self.death is None
+
+    def with_uses(self, verb: str, left: int) -> Player:
+        """The same player with so many uses left of a limited ability."""
+        return replace(self, uses={**self.uses, verb: left})
 
     @property
     def shown_role(self) -> str | None:

@@ -121,7 +121,6 @@ ARSONIST = _killing(
             help="set fire to everyone who is doused",
             step=Step.ATTACK,
             effect=_ignite,
-            is_visit=False,
         ),
         NightAbility(
             verb="wash",
@@ -129,7 +128,6 @@ ARSONIST = _killing(
             help="wash off the petrol that another Arsonist poured over you",
             step=Step.PROTECT,
             effect=_wash,
-            is_visit=False,
             is_offered=lambda state, player: player.alive and DOUSED in player.marks,
         ),
         NightAbility(
@@ -396,7 +394,7 @@ def _remember(night: NightState, action: NightAction) -> None:
     night.put(role.deal(night.state, become(night.state, player, role)))
     player = night.player(action.seat)
     name = ROLES[player.role].name
-    night.announce(public(night.state, EventKind.REMEMBERED, role=role.name))
+    night.events.append(public(night.state, EventKind.REMEMBERED, role=role.name))
     night.notify(action.seat, EventKind.CONVERTED, role=name)
     if player.quarry is not None:
         night.notify(action.seat, EventKind.QUARRY, target=night.name_of(player.quarry))

@@ -79,7 +79,7 @@ def _execute(night: NightState, action: NightAction) -> None:
         return
     night.attack(action.seat, prisoner, is_direct=False, reaches_jail=True)
     if night.role_of(prisoner).faction is Faction.TOWN:
-        night.set_uses(action.seat, action.verb, 0)
+        night.put(night.player(action.seat).with_uses(EXECUTE, 0))
         night.notify(action.seat, EXECUTIONS_LOST, target=night.name_of(prisoner))
 
 
@@ -117,7 +117,6 @@ JAILOR = _killing(
             effect=_execute,
             uses=EXECUTIONS,
             first_night=2,
-            is_visit=False,
             reaches_jail=True,
             is_offered=lambda state, player: player.alive and state.keeper == player.seat,
         ),
@@ -161,7 +160,6 @@ VETERAN = _killing(
             step=Step.PREPARE,
             effect=_go_on_alert,
             uses=ALERTS,
-            is_visit=False,
         ),
     ),
 )
@@ -188,7 +186,7 @@ def _look_at(night: NightState, seat: int, victim: int) -> None:
     """Whether the victim was of the Town: then the gun is gone, and the next night the last."""
     is_his = any(attack.attacker == seat for attack in night.fatal.get(victim, ()))
     if is_his and victim != seat and night.role_of(victim).faction is Faction.TOWN:
-        night.set_uses(seat, SHOOT, 0)
+        night.put(night.player(seat).with_uses(SHOOT, 0))
         night.mark_for_good(seat, GUILTY)
         night.notify(seat, KILLED_ONE_OF_THE_TOWN, target=night.name_of(victim))
 
@@ -277,7 +275,6 @@ VEST_ABILITY = NightAbility(
     help="put on a vest: a basic defence for tonight",
     step=Step.PROTECT,
     effect=lambda night, action: night.defend(action.seat, Level.BASIC),
-    is_visit=False,
 )
 
 
@@ -347,7 +344,7 @@ def _heal(night: NightState, action: NightAction) -> None:
     if action.targets == (action.seat,):
         night.mark_for_good(action.seat, SELF_HEALS)
     house = night.house(action)
-    if not night.role_of(house).is_healable(night.player(house)):
+    if night.role_of(house).is_revealed(night.player(house)):
         night.notify(action.seat, FAILED, target=night.name_of(action.targets[0]))
         return
     night.protect(house, Protection(action.seat, "healed", Level.POWERFUL, PATIENT_ATTACKED))
@@ -410,7 +407,6 @@ def _is_revealed(player: Player) -> bool:
 
 
 def _reveal(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
-    state = state.with_player(replace(player, uses={**player.uses, REVEAL: 0}))
     return Changed(state, (public(state, EventKind.REVEALED, player=player.name, role=MAYOR.name),))
 
 
@@ -425,8 +421,7 @@ MAYOR = _support(
     worth=5.0,
     is_unique=True,
     votes=lambda player: WEIGHT if _is_revealed(player) else 1,
-    is_healable=lambda player: not _is_revealed(player),
-    may_whisper=lambda player: not _is_revealed(player),
+    is_revealed=_is_revealed,
     abilities=(
         DayAbility(
             verb=REVEAL,
@@ -443,8 +438,7 @@ MAYOR = _support(
 # (rules, section 7.10).
 def _seance(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
     (target,) = targets
-    spent = replace(player, uses={**player.uses, "seance": player.uses["seance"] - 1})
-    state = replace(state.with_player(spent), seance=Seance(medium=player.seat, target=target))
+    state = replace(state, seance=Seance(medium=player.seat, target=target))
     return Changed(state, (private(state, EventKind.SEANCE_CHOSEN, (player.seat,), target=state.players[target].name),))
 
 
@@ -528,7 +522,7 @@ def _revive(night: NightState, action: NightAction) -> None:
     night.fulfilled.add(action.seat)
     # A death of guilt has paid for it.
     night.put(replace(corpse, death=None, marks=corpse.marks - {GUILTY}))
-    night.announce(public(night.state, EventKind.REVIVED, player=night.name_of(seat)))
+    night.events.append(public(night.state, EventKind.REVIVED, player=night.name_of(seat)))
 
 
 def _retribution(roles: Collection[Role], options: Options) -> str:
@@ -568,7 +562,6 @@ RETRIBUTIONIST = _support(
         ),
         NightAbility(
             verb="revive",
-            tactic="anybody",
             help="bring that dead player back to life",
             step=Step.REPORT,
             effect=_revive,

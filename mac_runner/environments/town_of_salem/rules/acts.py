@@ -232,14 +232,14 @@ def _whisper(state: GameState, act: Act) -> Changed:
 
 
 def _offer_whisper(state: GameState, player: Player) -> Offer | None:
-    if not player.alive or state.phase not in _TALKING or player.is_blackmailed or not _may_whisper(player):
+    if state.phase not in _TALKING or not _is_heard(player) or _is_revealed(player):
         return None
-    targets = tuple(other.seat for other in state.living if other.seat != player.seat and _may_whisper(other))
+    targets = tuple(other.seat for other in state.living if other.seat != player.seat and not _is_revealed(other))
     return Offer(verb="whisper", targets=targets) if targets else None
 
 
-def _may_whisper(player: Player) -> bool:
-    return ROLES[player.role].may_whisper(player)
+def _is_revealed(player: Player) -> bool:
+    return ROLES[player.role].is_revealed(player)
 
 
 def _offer_vote(state: GameState, player: Player) -> Offer | None:
@@ -338,7 +338,9 @@ def _use_ability(state: GameState, act: Act) -> Changed:
     player = state.players[act.seat]
     ability = abilities().get((player.role, act.verb))
     if isinstance(ability, DayAbility):
-        changed = ability.effect(state, player, act.targets)
+        if ability.uses is not None:
+            player = player.with_uses(act.verb, player.uses[act.verb] - 1)
+        changed = ability.effect(state.with_player(player), player, act.targets)
         # A vote that weighs more now may be enough.
         standing = changed.state.votes.get(act.seat)
         return changed if standing is None else try_if_enough(changed, standing)

@@ -76,7 +76,7 @@ def _play(night: NightState, step: Step) -> None:
         if ability.uses is not None and ability.is_spent_by_use:
             night.spend(action)
         ability.effect(night, action)
-    for plan in night.plans(step):
+    for plan in night.plans[step]:
         plan()
 
 
