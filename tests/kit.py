@@ -74,6 +74,25 @@ def _begins_a_line(name: str, lines: list[str]) -> bool:
     return any(line.startswith(name.rstrip()) for line in lines)
 
 
+def game_player(**known: JsonValue) -> JsonObject:
+    """A player of the outcome of a game: a Sheriff of the Town who lost and lived, but for what is known."""
+    return {
+        "agent": "Abel",
+        "definition": "d",
+        "model": "m",
+        "seat": 0,
+        "role": "sheriff",
+        "final_role": "sheriff",
+        "faction": "town",
+        "won": False,
+        "alive": True,
+        "death": None,
+        "died_on_day": None,
+        "measures": {},
+        **known,
+    }
+
+
 def index_row(index: int, outcome: JsonValue = None, *, failure: str | None = None) -> JsonObject:
     """A row of an index as the store writes it, of ten turns."""
     return {

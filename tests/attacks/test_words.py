@@ -33,7 +33,7 @@ from mac_runner.views.testing import transcript_text
 from tests.attacks.strings import ATTACKS, against_all
 from tests.environments.discussion.table import agent, opener, talk, turn_of
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game
-from tests.kit import render_grid, render_summary
+from tests.kit import game_player, render_grid, render_summary
 
 CLASSIC = ELEVEN[:10]
 HARMLESS = "hello"
@@ -332,20 +332,8 @@ def transcript(text: str) -> JsonObject:
     seen: JsonObject = {"turn": None, "day": 1, "phase": "discussion", "kind": "speech", "data": {}}
     event: JsonObject = {**seen, "when": text, "audience": ["Abel"], "text": text}
     said: JsonObject = {**seen, "when": "Day 1", "audience": "all", "text": f"Abel says: “{defuse(text)}”"}
-    player: JsonObject = {
-        "agent": text,
-        "definition": text,
-        "model": text,
-        "seat": 0,
-        "role": text,
-        "final_role": HARMLESS,
-        "faction": text,
-        "won": True,
-        "alive": False,
-        "death": text,
-        "died_on_day": 1,
-        "measures": {},
-    }
+    named = dict.fromkeys(("agent", "definition", "model", "role", "faction", "death"), text)
+    player = game_player(**named, final_role=HARMLESS, won=True, alive=False, died_on_day=1)
     ended: JsonObject = {"kind": "game", "ending": text, "reason": text, "winners": [text], "days": 1}
     turn: JsonObject = {"turn": text, "receipt": {"kind": "correction", "detail": text}}
     return {
@@ -364,7 +352,8 @@ FURTHER = "      "
 
 def summary(text: str) -> JsonObject:
     """A summary in which every name and reason is `text`."""
-    player: JsonObject = {"definition": text, "model": text, "role": text, "faction": text, "won": True}
+    named = dict.fromkeys(("agent", "definition", "model", "role", "faction"), text)
+    player = game_player(**named, won=True)
     counts: JsonObject = {
         "turns": 1,
         "corrections": 0,

@@ -23,7 +23,7 @@ from mac_runner.reports import GridRow, grid_table
 from mac_runner.types import JsonObject
 from tests.environments.discussion.table import outcome
 from tests.figures.reports import run
-from tests.kit import index_row, render_summary, summary_of
+from tests.kit import game_player, index_row, render_summary, summary_of
 
 pytest.importorskip("altair")
 
@@ -238,8 +238,8 @@ def test_one_more_measure_of_games_is_seen_everywhere(monkeypatch: pytest.Monkey
     monkeypatch.setattr(registry, "_builtin_results", lambda: {"game": results})
 
     def game(days: int, silent: int) -> JsonObject:
-        player: Any = {"agent": "Ann", "definition": "a", "model": "m", "role": "doctor", "faction": "town"}
-        player |= {"won": True, "alive": True, "measures": {"tu": 4, "si": silent} if silent else {"tu": 4}}
+        measures: JsonObject = {"tu": 4, "si": silent} if silent else {"tu": 4}
+        player = game_player(agent="Ann", definition="a", role="doctor", won=True, measures=measures)
         return {"kind": "game", "ending": "win", "days": days, "winners": ["town"], "players": [player]}
 
     rows = rows_of(game(2, 1), game(3, 0))

@@ -24,7 +24,7 @@ from mac_runner.reports import GridRow, summarise, summary_tables, write_tables
 from mac_runner.reports.testing import LINES_MAX, PARTS_MAX, REASONS_MAX, STRETCHES_MAX, ending, warnings
 from mac_runner.results import Table, section
 from mac_runner.types import JsonObject, JsonValue
-from tests.kit import index_row, known, render_grid, render_summary, summary_of, unreadable
+from tests.kit import game_player, index_row, known, render_grid, render_summary, summary_of, unreadable
 
 MODEL: JsonObject = {"capacity": 8, "played_s": 20.0, "busy_slot_s": 30.0, "available_slot_s": 40.0, "requests": 12}
 PLAYED: JsonObject = {"wall_s": 122.0, "played_s": 20.0, "sessions": 2, "models": {"m1": MODEL}}
@@ -244,18 +244,8 @@ def test_parts_are_printed_where_there_are_several_with_the_run_they_were_merged
 
 def player(role: str, faction: str, *, won: bool, definition: str = "hero", model: str = "m1") -> JsonObject:
     """A player of an outcome."""
-    return {
-        "agent": role.title(),
-        "definition": definition,
-        "model": model,
-        "seat": 0,
-        "role": role,
-        "final_role": role,
-        "faction": faction,
-        "won": won,
-        "alive": won,
-        "death": None,
-    }
+    whole: JsonObject = {"agent": role.title(), "definition": definition, "model": model, "alive": won}
+    return game_player(**whole, role=role, final_role=role, faction=faction, won=won)
 
 
 def game(

@@ -29,7 +29,7 @@ from mac_runner.views.testing import (
     typescript,
 )
 from tests.cli.lab import ROOT
-from tests.kit import index_row, summary_of
+from tests.kit import game_player, index_row, summary_of
 
 
 def test_pages_are_compiled_against_the_structs_that_python_sends() -> None:
@@ -168,8 +168,8 @@ def test_later_columns_stand_alone_and_no_rows_make_empty_ones() -> None:
 
 def test_rows_that_are_still_json_give_the_same_columns() -> None:
     games: list[JsonObject] = [
-        {"kind": "game", "ending": "win", "days": 3, "winners": ["town"], "players": [player("town", won=True)]},
-        {"kind": "game", "ending": "draw", "days": 9, "winners": [], "players": [player("mafia", won=False)]},
+        {"kind": "game", "ending": "win", "days": 3, "winners": ["town"], "players": [game_player(won=True)]},
+        {"kind": "game", "ending": "draw", "days": 9, "winners": [], "players": [game_player(faction="mafia")]},
         {"kind": "another"},
     ]
     odd = row(4, None, status="failed", failure="half a pair: \ud800")
@@ -186,11 +186,6 @@ def test_a_damaged_row_that_is_still_json_is_refused_by_name() -> None:
 
     with pytest.raises(RunDirectoryError, match="t-0"):
         index_columns([DoneRow("t-0", encode_json(damaged))], listed("town_of_salem"))
-
-
-def player(faction: str, *, won: bool) -> JsonObject:
-    """A player of an outcome."""
-    return {"agent": "Abel", "definition": "d", "model": "m", "role": "sheriff", "faction": faction, "won": won}
 
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)

@@ -18,8 +18,6 @@ from enum import StrEnum
 from functools import cache, cached_property, partial
 from typing import Final, Literal, TypeAlias
 
-import msgspec
-
 from mac_runner.environments.town_of_salem.game import GameMean, GameRate, GameResult, PlayerResult, faction_dealt
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.measures import By, Drawn, InGrid, Keys, Kind, Measure, Share, Sum
@@ -116,14 +114,14 @@ class _Cell:
                 found[name] = found.get(name, 0) + count
 
 
-class Seat(PlayerResult, frozen=True):
+class Seat(PlayerResult, frozen=True, kw_only=True):
     """A player of a finished game, with what was counted for it."""
 
-    agent: str = ""
-    alive: bool = False
-    death: str | None = None
-    died_on_day: int | None = None
-    measures: dict[str, int] = msgspec.field(default_factory=dict)
+    agent: str
+    alive: bool
+    death: str | None
+    died_on_day: int | None
+    measures: dict[str, int]
 
     @property
     def side(self) -> str:
@@ -155,7 +153,7 @@ class Game(GameResult, frozen=True, dict=True):
 
     @cached_property
     def cells(self) -> Mapping[Keys, _Cell]:
-        """What was counted by way, name, and faction or definition; nothing in games of earlier versions."""
+        """What was counted by way, name, and faction or definition; a seat that never had a turn is not measured."""
         cells: defaultdict[Keys, _Cell] = defaultdict(_Cell)
         for seat in self.players:
             if seat.measures:

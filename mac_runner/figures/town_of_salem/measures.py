@@ -262,7 +262,18 @@ def failed_games(data: RunData) -> Iterator[Game]:
     seats: dict[str, list[Seat]] = {}
     for row in rows:
         role = row.get("role")
-        seat = Seat(str(row["definition"]), str(row["model"]), role if isinstance(role, str) else "", "", won=False)
+        seat = Seat(
+            agent=str(row["agent"]),
+            definition=str(row["definition"]),
+            model=str(row["model"]),
+            role=role if isinstance(role, str) else "",
+            faction="",
+            won=False,
+            alive=False,
+            death=None,
+            died_on_day=None,
+            measures={},
+        )
         seats.setdefault(str(row["conversation"]), []).append(seat)
     yield from (Game(FAILED, 0, frozenset(), tuple(players)) for players in seats.values())
 

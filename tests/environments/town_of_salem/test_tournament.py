@@ -16,6 +16,7 @@ from mac_runner.compared import matched_p
 from mac_runner.environments.town_of_salem.testing import RESULTS, compare_games
 from mac_runner.results import PlayedCombination, Table
 from mac_runner.types import JsonObject, JsonValue
+from tests.kit import game_player
 
 ROLES = {"Ann": "sheriff", "Bob": "doctor", "Cid": "jester", "Dan": "mafioso", "Eve": "godfather"}
 SIDES = {"sheriff": "town", "doctor": "town", "jester": "neutral", "mafioso": "mafia", "godfather": "mafia"}
@@ -30,16 +31,16 @@ def outcome(number: int, cast: JsonObject, winner: str, defaults: Shares | None 
     """A game whose deal follows from its number. One of the Town ends it as a neutral, and was dealt to the Town."""
     names = Random(number).sample(sorted(ROLES), len(ROLES))
     players: list[JsonValue] = [
-        {
-            "agent": name,
-            "definition": cast[SIDES[role]],
-            "model": f"{cast[SIDES[role]]}-model",
-            "role": role,
-            "final_role": "survivor" if role == "sheriff" else role,
-            "faction": "neutral" if role == "sheriff" else SIDES[role],
-            "won": winner == SIDES[role] and role != "sheriff",
-            **({} if defaults is None else {"measures": {"tu": 100, "de": defaults[cast[SIDES[role]], SIDES[role]]}}),
-        }
+        game_player(
+            agent=name,
+            definition=cast[SIDES[role]],
+            model=f"{cast[SIDES[role]]}-model",
+            role=role,
+            final_role="survivor" if role == "sheriff" else role,
+            faction="neutral" if role == "sheriff" else SIDES[role],
+            won=winner == SIDES[role] and role != "sheriff",
+            measures={} if defaults is None else {"tu": 100, "de": defaults[cast[SIDES[role]], SIDES[role]]},
+        )
         for name, role in zip(names, ROLES.values(), strict=True)
     ]
     is_won = winner != "nobody"

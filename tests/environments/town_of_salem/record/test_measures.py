@@ -31,7 +31,7 @@ from mac_runner.intervals import ClusteredMean, ClusteredRate
 from mac_runner.types import JsonObject, JsonValue, TurnRecord
 from tests.environments.town_of_salem.record.naive_measures import counted_anew
 from tests.environments.town_of_salem.table import ELEVEN, Table, Who, clumsy, open_game, play
-from tests.kit import render_summary
+from tests.kit import game_player, render_summary
 from tests.tiers import first
 
 MOST = 60
@@ -287,12 +287,12 @@ DECLARED = [measure for measure in MEASURES if not measure.part]
 PAGE = Path(__file__).parents[4] / "docs" / "town_of_salem.md"
 
 
-def game(*seats: tuple[str, str, str, dict[str, int] | None], model: str = "m") -> JsonObject:
+def game(*seats: tuple[str, str, str, dict[str, int]], model: str = "m") -> JsonObject:
     """An outcome of players with a definition, a role, a faction and counts."""
-    players: list[JsonValue] = []
-    for definition, role, faction, counts in seats:
-        player: JsonObject = {"definition": definition, "model": model, "role": role, "faction": faction, "won": False}
-        players.append(player if counts is None else {**player, "measures": {**counts}})
+    players: list[JsonValue] = [
+        game_player(definition=definition, model=model, role=role, faction=faction, measures={**counts})
+        for definition, role, faction, counts in seats
+    ]
     return {"kind": "game", "ending": "win", "days": 3, "winners": [], "players": players}
 
 
@@ -309,7 +309,7 @@ GAMES = (
         ("a", "doctor", "town", {"vn.2": 1, "vc.2": 300, "re": 6, "li": 1, "ld": 2}),
         ("b", "framer", "mafia", {"li": 1, "ld": 3, "cl": 2, "ch": 1}),
     ),
-    game(("a", "sheriff", "town", {"vn.2": 1, "vr.2": 1, "vc.2": 250}), ("b", "framer", "mafia", None)),
+    game(("a", "sheriff", "town", {"vn.2": 1, "vr.2": 1, "vc.2": 250}), ("b", "framer", "mafia", {})),
 )
 
 
@@ -349,16 +349,26 @@ def test_measures_are_by_definition_and_model_with_faction_and_by_role_with_defi
     assert found["by_model"]["m"]["mafia"]["lies"]["n"] == 3
 
 
-def test_outcomes_of_earlier_versions_have_no_measures_and_damaged_ones_are_refused_by_name() -> None:
-    old = game(("a", "sheriff", "town", None))
+def test_a_seat_that_never_had_a_turn_is_not_measured() -> None:
+    idle = game(("a", "sheriff", "town", {}))
 
-    assert measured(old) == {}
-    assert measured(old, *GAMES) == measured(*GAMES)
+    assert measured(idle) == {}
+    assert measured(idle, *GAMES) == measured(*GAMES)
     counter = RESULTS.counter()
-    counter.add(old, "here")
+    counter.add(idle, "here")
     assert "measures" not in counter.report()
-    with pytest.raises(RunDirectoryError, match=r"the row: .*measures"):
-        RESULTS.counter().add(game(("a", "sheriff", "town", {"vn.2": "many"})), "the row")  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("key", ["agent", "alive", "death", "died_on_day", "measures"])
+def test_an_outcome_whose_player_lacks_a_field_is_refused_by_name(key: str) -> None:
+    damaged: Any = game(("a", "sheriff", "town", {}))
+    del damaged["players"][0][key]
+
+    with pytest.raises(RunDirectoryError, match=rf"the row: .*`{key}`.*players\[0\]"):
+        RESULTS.counter().add(damaged, "the row")
+    damaged["players"][0][key] = [[]]
+    with pytest.raises(RunDirectoryError, match=rf"the row: .*players\[0\]\.{key}"):
+        RESULTS.counter().add(damaged, "the row")
 
 
 def test_tables_have_a_row_for_each_measure_and_rates_are_figures_of_a_grid_but_no_headlines(
