@@ -192,6 +192,8 @@ def readable(task_id: str) -> Iterator[None]:
         RecursionError,
     ) as fault:
         raise RunDirectoryError(f"the transcript of {task_id} {_ODD}") from fault
+    except RunDirectoryError as fault:
+        raise RunDirectoryError(f"the transcript of {task_id}: {fault}") from fault
 
 
 def json_object(value: JsonValue) -> JsonObject:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -13,6 +14,7 @@ from urllib.parse import quote
 import pytest
 from msgspec.structs import replace
 
+from mac_runner.cli.process import Exit
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.reports import listed
@@ -24,7 +26,7 @@ from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import IndexColumns, RunPage, SearchPage, TurnView, WordColumn
 from mac_runner.viewer.testing import RunSource, Text, byte_pattern, excerpt, search
 from mac_runner.views.testing import index_columns, whole_view
-from tests.cli.lab import Lab, echoes, experiment, scripted
+from tests.cli.lab import Lab, echoes, experiment, run_main, scripted
 from tests.kit import own_game
 from tests.kit import played as run_of
 from tests.patience import LIMIT_S
@@ -171,6 +173,23 @@ def test_transcript_of_another_form_is_named_by_its_task(own_run: Path, key: str
 
     with pytest.raises(RunDirectoryError, match="the transcript of small-000001 is not what a run writes"):
         RunSource(own_run).conversation("", "1", "")
+
+
+def test_a_damaged_claim_is_named_by_its_transcript_and_its_place_on_pages_and_in_the_terminal(
+    own_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = own_run / "transcripts" / "small-000001.json"
+    transcript = json.loads(path.read_bytes())
+    transcript["record"]["claims"][2]["event"] = 9_999
+    path.write_text(json.dumps(transcript))
+    named = "the transcript of small-000001: the record of the game: claims[2] is of event 9999"
+
+    with pytest.raises(RunDirectoryError, match=re.escape(named)):
+        RunSource(own_run).conversation("", "1", "")
+    assert run_main("show", str(own_run), "1", "--truth") == Exit.BAD_INPUT
+    shown = " ".join(capsys.readouterr().err.split())
+    assert named in shown
+    assert "Traceback" not in shown
 
 
 def test_grid_lists_the_engines_that_its_accounts_list_and_no_model_that_shares_one(tmp_path: Path) -> None:

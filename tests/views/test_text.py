@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from mac_runner.environments.town_of_salem.testing import game_scene
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.reports import turns_text
 from mac_runner.types import JsonObject, JsonValue
@@ -218,5 +220,10 @@ def test_what_cannot_be_told_is_refused_by_name() -> None:
         transcript_text(bare, has_truth=True)
     with pytest.raises(RunDirectoryError, match=r"got `str` - at `\$.nights`"):
         transcript_text(transcript(nights="?"), has_truth=True)
+    for place in (len(EVENTS), -1):
+        damaged = transcript(claim(place, "Ann", kind="role", says="role", roles=["Spy"]))
+        for shown in (partial(transcript_text, has_truth=True), game_scene):
+            with pytest.raises(RunDirectoryError, match=rf"record of the game: claims\[0\] .* event {place}, .* 4"):
+                shown(damaged)
     with pytest.raises(ConfigError, match=r"--seat: .*'Zoe' .*Cid"):
         transcript_text(transcript(), seat="Zoe")

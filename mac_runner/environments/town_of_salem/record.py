@@ -308,6 +308,11 @@ class GameRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     role_changes: Annotated[list[RoleChange], Meta(description="who became what")] = []
     claims: Annotated[list[Claim], Meta(description="what players said is so, with a verdict on their honesty")] = []
 
+    def __post_init__(self) -> None:
+        for number, claim in enumerate(self.claims):
+            if not 0 <= claim.event < len(self.events):
+                raise ValueError(f"claims[{number}] is of event {claim.event}, and there are {len(self.events)}")
+
     @property
     def names(self) -> list[str]:
         """The players in the order of their seats."""
