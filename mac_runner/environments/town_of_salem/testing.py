@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from mac_runner.environments.reading import Cause, Problem
 from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.bots.beliefs import Room, chances_of_lie, form_beliefs
-from mac_runner.environments.town_of_salem.bots.seat import Seat
+from mac_runner.environments.town_of_salem.bots.seat import Room, Seat
 from mac_runner.environments.town_of_salem.bots.speech import (
     Kind,
     Sentence,

@@ -39,9 +39,8 @@ from mac_runner.environments.town_of_salem.testing import (
     Problem,
     Room,
     Seance,
+    Seat,
     SeatView,
-    chances_of_lie,
-    form_beliefs,
     plain,
     private,
     public,
@@ -206,10 +205,10 @@ def test_own_finding_outweighs_the_word_of_a_stranger() -> None:
     text = plain("guilty", name="Beatrice")
     game.log.append(tuple(public(game.state, EventKind.SPEECH, player=who, text=text) for who in ("Caleb", "Dorothea")))
     game.log.append((private(game.state, RESULT, (0,), about="Elias", finding="suspicious"),))
-    beliefs = form_beliefs(view_of(game.state, game.log, 0))
+    seat = Seat(view_of(game.state, game.log, 0), Random(1))
 
-    assert beliefs.most_suspicious() == ("Elias", beliefs.suspicion["Elias"])
-    assert beliefs.suspicion["Elias"] > beliefs.suspicion["Beatrice"] > beliefs.suspicion["Felicity"]
+    assert seat.most_suspicious() == "Elias"
+    assert seat.doubt("Elias") > seat.doubt("Beatrice") > seat.doubt("Felicity")
 
 
 @pytest.mark.ci
@@ -247,9 +246,8 @@ def test_claims_beyond_the_role_list_are_lies_and_those_who_share_a_slot_share_t
         # A known role fills a drawn slot when no slot names it.
         (("sheriff", "random town", "godfather"), ("Escort",), {"Abel": "Spy"}, [1]),
     ):
-        assert [*chances_of_lie(Room(lobby, known=known), claims).items()] == [*zip(claims, chances, strict=True)], (
-            claims
-        )
+        found = Room(lobby, known=known).chances_of_lie(claims)
+        assert [*found.items()] == [*zip(claims, chances, strict=True)], claims
 
 
 def test_chances_add_up_to_the_claims_there_is_no_room_for() -> None:
@@ -257,7 +255,7 @@ def test_chances_add_up_to_the_claims_there_is_no_room_for() -> None:
     claims = {f"{role} {number}": role for role in ("Sheriff", "Doctor", "Escort", "Mayor") for number in range(2)}
     for name, lobby in LOBBIES.items():
         room = Room(lobby, known=())
-        chances = chances_of_lie(room, claims)
+        chances = room.chances_of_lie(claims)
         places = sum(room.named[role] for role in set(claims.values())) + len(room.drawn)
 
         assert all(0 <= chance <= 1 for chance in chances.values()), name

@@ -81,8 +81,8 @@ def _wanted(seat: Seat) -> str | None:
         return seat.quarry
     if seat.is_hostile:
         return _scapegoat(seat)
-    found = seat.beliefs.most_suspicious()
-    return found[0] if found is not None and found[1] >= seat.enough else None
+    worst = seat.most_suspicious()
+    return worst if seat.doubt(worst) >= seat.enough else None
 
 
 def _scapegoat(seat: Seat) -> str | None:
@@ -94,7 +94,7 @@ def _scapegoat(seat: Seat) -> str | None:
     accusers = [name for name in seat.accusers() if name not in team]
     if accusers:
         return accusers[0]
-    found = [(doubt, name) for name, doubt in seat.beliefs.suspicion.items() if name not in team]
+    found = [(doubt, name) for name, doubt in seat.suspicion.items() if name not in team]
     doubt, name = max(found, default=(0.0, ""))
     return name if doubt >= seat.enough else None
 

@@ -1,7 +1,7 @@
 """What scripted players say and write, in the words of `wordings.yaml`, and how they understand what others say.
 
 They understand free speech, that of models too, as far as `claims` does. No statement is believed for its form:
-`beliefs` weighs what it is worth.
+`Seat.suspicion` weighs what it is worth.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from mac_runner.environments.town_of_salem.bots.beliefs import role_named
-from mac_runner.environments.town_of_salem.bots.seat import Seat
+from mac_runner.environments.town_of_salem.bots.seat import Seat, role_named
 from mac_runner.environments.town_of_salem.bots.speech import line, plain
 from mac_runner.environments.town_of_salem.model.events import RESULT, EventKind
 from mac_runner.environments.town_of_salem.model.role import Ability, NightAbility, Role
@@ -105,14 +104,14 @@ def jail(seat: Seat, choice: Choice) -> Aim | None:
 
 
 def _prisoner(seat: Seat) -> str | None:
-    suspicion = seat.beliefs.suspicion
+    suspicion = seat.suspicion
     can_execute = seat.view.day > 1 and seat.view.uses.get("execute", 0) > 0
     guilty = sorted((name for name in suspicion if suspicion[name] >= seat.enough), key=lambda name: -suspicion[name])
     if guilty and can_execute:
         # The Town will see to the worst of all.
         return guilty[min(1, len(guilty) - 1)]
     if not any(role.kills_jailors for role in seat.roles_in_play):
-        unknown = [name for name in suspicion if name not in seat.beliefs.claims]
+        unknown = [name for name in suspicion if name not in seat.claims]
         return seat.pick(unknown or list(suspicion))
     trusted = seat.worth_protecting([*suspicion])
     return seat.pick(trusted) if trusted else None
@@ -137,7 +136,7 @@ def reveal(seat: Seat, choice: Choice) -> Aim | None:
 @tactic
 def seance(seat: Seat, choice: Choice) -> Aim:
     """The most trusted of the living."""
-    trusted = min(seat.beliefs.suspicion, key=seat.doubt)
+    trusted = min(seat.suspicion, key=seat.doubt)
     return Aim(trusted, thought=line("seance", name=trusted))
 
 
@@ -166,8 +165,8 @@ def shoot(seat: Seat, choice: Choice) -> Aim | None:
 def protect(seat: Seat, choice: Choice) -> Aim:
     """Those that killers would most like to see dead."""
     worth = seat.worth_protecting(choice.targets)
-    weights = [seat.weight_of(seat.beliefs.claims.get(name)) for name in worth]
-    return Aim(seat.draw(worth, weights) if worth else seat.pick(seat.others(choice)))
+    weights = [seat.weight_of(seat.claims.get(name)) for name in worth]
+    return Aim(seat.chance.choices(worth, weights)[0] if worth else seat.pick(seat.others(choice)))
 
 
 @tactic
@@ -276,7 +275,7 @@ def _doused(seat: Seat) -> set[str]:
 @tactic
 def alert(seat: Seat, choice: Choice) -> Aim | None:
     """Once known or accused: killers call on a known Veteran, the Town stays away."""
-    is_known = seat.view.name in seat.beliefs.claims or bool(seat.accusers())
+    is_known = seat.view.name in seat.claims or bool(seat.accusers())
     return Aim() if is_known or seat.chance.random() < _ALERT_UNASKED else None
 
 

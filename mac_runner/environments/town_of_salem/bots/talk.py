@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from mac_runner.environments.town_of_salem.bots.beliefs import (
+from mac_runner.environments.town_of_salem.bots.seat import (
     CLAIMING_DAY,
+    TRUSTED,
     Finding,
+    Seat,
     is_informed,
     is_town_role,
-    wrong_ballots,
 )
-from mac_runner.environments.town_of_salem.bots.seat import TRUSTED, Seat
 from mac_runner.environments.town_of_salem.bots.speech import (
     Sentence,
     line,
@@ -132,7 +132,7 @@ def _speech(seat: Seat) -> Speech:
         return Speech(_bait(seat), line("bait"))
     if not seat.is_town:
         return Speech(_lie(seat), line("lie"))
-    findings = seat.beliefs.findings
+    findings = seat.findings
     guilty = [name for name, finding in findings.items() if finding.is_guilty and name in view.living]
     heard = [name for name in _heard_from_the_dead(seat) if name not in guilty]
     if guilty or heard:
@@ -163,7 +163,7 @@ def _remark(seat: Seat, how_often: float) -> list[Sentence]:
         return []
     view = seat.view
     found = [remark for event in seat.since(view.day - 1) for remark in _on(seat, event)]
-    silent = [name for name in view.living if name not in seat.beliefs.claims and name not in (view.name, *view.team)]
+    silent = [name for name in view.living if name not in seat.claims and name not in (view.name, *view.team)]
     if silent and len(silent) < len(view.living) // 2:
         found.append(say("request", name=seat.pick(silent)))
     if len(view.living) <= _FEW_LIVING:
@@ -201,7 +201,7 @@ def _on_speech(seat: Seat, speaker: str, text: str) -> Iterator[Sentence]:
     said, own = understand(text), (seat.view.name, *seat.view.team)
     if said.claims is not None and speaker not in own:
         rivals = [name for name in _rivals(seat, said.claims) if name not in (speaker, *own)]
-        if speaker not in seat.beliefs.contradicted:
+        if not seat.lies.get(speaker):
             yield say("welcome", name=speaker)
         elif rivals:
             yield say("same role", name=speaker, other=rivals[-1], role=said.claims)
@@ -245,7 +245,7 @@ def _account(seat: Seat, role: str) -> str:
 
 def _owes_a_claim(seat: Seat) -> bool:
     is_late = seat.view.day >= CLAIMING_DAY
-    return is_late and not seat.view.role.hides and seat.view.name not in seat.beliefs.claims
+    return is_late and not seat.view.role.hides and seat.view.name not in seat.claims
 
 
 def _found(seat: Seat, name: str, finding: Finding) -> Sentence:
@@ -256,7 +256,7 @@ def _found(seat: Seat, name: str, finding: Finding) -> Sentence:
 
 def _findings(seat: Seat) -> list[Sentence]:
     """All this seat found."""
-    findings = seat.beliefs.findings
+    findings = seat.findings
     guilty = [_found(seat, name, finding) for name, finding in findings.items() if finding.is_guilty]
     innocent = {name: finding for name, finding in findings.items() if not finding.is_guilty}
     if len(innocent) >= _MANY:
@@ -269,7 +269,7 @@ def _confide(seat: Seat) -> Speech | None:
     """A whisper to a player found innocent who does not know that yet."""
     whispered = {event.text("to") for event in seat.view.private if event.kind is EventKind.WHISPER}
     whisper = seat.choices.get("whisper")
-    for name, finding in seat.beliefs.findings.items():
+    for name, finding in seat.findings.items():
         if not finding.is_guilty and whisper and name in whisper.targets and name not in whispered:
             told = [say("confidence"), say("claim", role=seat.view.role.name), _found(seat, name, finding)]
             return Speech(told, line("confidence"), to=name)
@@ -282,7 +282,7 @@ def _heard_from_the_dead(seat: Seat) -> list[str]:
         return []
     chats = (e for e in seat.view.private if e.kind is EventKind.CHAT and e.data["channel"] == "dead")
     accused = {name for event in chats for name in understand(event.text("text")).accuses}
-    return [name for name, doubt in seat.beliefs.suspicion.items() if doubt >= seat.enough and name in accused]
+    return [name for name, doubt in seat.suspicion.items() if doubt >= seat.enough and name in accused]
 
 
 # Accusations, and answers to them.
@@ -292,16 +292,15 @@ def _accuse(seat: Seat) -> list[Sentence]:
     """A word against the most suspicious, once, with the reason this seat has."""
     if seat.chance.random() >= _ACCUSES:
         return []
-    suspicion = {name: doubt for name, doubt in seat.beliefs.suspicion.items() if name not in seat.view.team}
-    name = max(suspicion, key=seat.doubt, default="")
-    if not name or suspicion[name] < seat.enough or ("against", name) in seat.points_made:
+    name = seat.most_suspicious()
+    if seat.doubt(name) < seat.enough or ("against", name) in seat.points_made:
         return []
     return _any_of(seat, _grounds(seat, name))
 
 
 def _grounds(seat: Seat, name: str) -> Iterator[Sentence]:
     """What this seat can hold against a player, besides findings of its own."""
-    view, beliefs = seat.view, seat.beliefs
+    view = seat.view
     for event in view.public:
         if event.kind is not EventKind.SPEECH:
             continue
@@ -313,12 +312,12 @@ def _grounds(seat: Seat, name: str) -> Iterator[Sentence]:
                 yield say("against rival", name=name)
         elif name in accused and speaker != view.name and _is_believed(seat, speaker):
             yield say("against source", name=name, other=speaker)
-    if name in beliefs.contradicted:
-        yield say("against room", name=name, role=beliefs.claims[name])
+    if seat.lies.get(name):
+        yield say("against room", name=name, role=seat.claims[name])
     yield from (
-        say("against ballot", name=name, victim=victim) for victim, judge in wrong_ballots(view) if judge == name
+        say("against ballot", name=name, victim=victim) for victim, judge in seat.wrong_ballots if judge == name
     )
-    if name in beliefs.silent:
+    if name in seat.silent:
         yield say("against silent", name=name, day=str(view.day))
 
 
@@ -326,7 +325,7 @@ def _is_believed(seat: Seat, speaker: str) -> bool:
     shown = seat.view.graveyard.get(speaker)
     if shown is not None:
         return is_informed(shown) and is_town_role(shown)
-    return is_informed(seat.beliefs.claims.get(speaker)) and seat.doubt(speaker) < TRUSTED
+    return is_informed(seat.claims.get(speaker)) and seat.doubt(speaker) < TRUSTED
 
 
 def _rebut(seat: Seat) -> list[Sentence]:
@@ -337,7 +336,7 @@ def _rebut(seat: Seat) -> list[Sentence]:
 
 def _rivals(seat: Seat, role: str) -> list[str]:
     """The others who claim a role."""
-    return [name for name, claimed in seat.beliefs.claims.items() if claimed == role and name != seat.view.name]
+    return [name for name, claimed in seat.claims.items() if claimed == role and name != seat.view.name]
 
 
 def _answer(seat: Seat, role: str, *accusers: str) -> list[Sentence]:
@@ -368,16 +367,16 @@ def _pretend(seat: Seat, name: str) -> Sentence:
 
 def _denounce(seat: Seat, quarry: str) -> list[Sentence]:
     """A word against its target, as one who could know."""
-    mine = seat.beliefs.claims.get(seat.view.name)
-    finders = [role.name for role in seat.beliefs.unclaimed if role.is_informed and not role.is_risky_claim]
+    mine = seat.claims.get(seat.view.name)
+    finders = [role.name for role in seat.unclaimed if role.is_informed and not role.is_risky_claim]
     cover = mine or (seat.pick(finders) if finders else seat.cover())
     return [*_rebut(seat), *_claim(seat, cover), _pretend(seat, quarry)]
 
 
 def _bait(seat: Seat) -> list[Sentence]:
     """A claim that can hardly be true, so that the Town takes it for a killer caught lying."""
-    claims = seat.beliefs.claims
-    taken = sorted(set(claims.values()) - {role.name for role in seat.beliefs.unclaimed})
+    claims = seat.claims
+    taken = sorted(set(claims.values()) - {role.name for role in seat.unclaimed})
     role = claims.get(seat.view.name) or seat.pick([*filter(is_town_role, taken)] or [seat.view.role.bait])
     return [*(_rebut(seat) or _answer(seat, role)), *_claim(seat, role)]
 
