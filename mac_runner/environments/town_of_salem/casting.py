@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from mac_runner.config import AgentDefinition, Experiment, identity_of
 from mac_runner.environments.town_of_salem.model.state import Faction
-from mac_runner.environments.town_of_salem.roles import ROLES, Role
+from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.roles.catalogue import catalogue_of
 from mac_runner.environments.town_of_salem.rules.lobbies import deal, plain, role_list, roles_of
 from mac_runner.environments.town_of_salem.settings import Cast, GameConfig, GamePairings
@@ -42,12 +42,9 @@ SeatKeys = tuple[str, str, str, str, str]
 def keys_of(slot: str, role_id: str) -> SeatKeys:
     """The keys of a seat whose slot became a role."""
     role = ROLES[role_id]
-    return (role_id, slot, role.alignment.value, _side_of(role), EVERYBODY)
-
-
-def _side_of(role: Role) -> str:
-    """The faction of a role as a casting names it: `town`, `mafia` or `neutral`, which Vampires are too."""
-    return role.faction.value if role.faction in (Faction.TOWN, Faction.MAFIA) else NEUTRAL
+    # Vampires are neutrals too.
+    side = role.faction.value if role.faction in (Faction.TOWN, Faction.MAFIA) else NEUTRAL
+    return (role_id, slot, role.alignment.value, side, EVERYBODY)
 
 
 def _possible_seats(slots: Sequence[str]) -> list[SeatKeys]:
@@ -138,17 +135,17 @@ def _uncast(casting: Mapping[str, Cast], seats: Sequence[SeatKeys]) -> Iterator[
 def casting_problems(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
     """What is wrong with who plays what, as far as a file is refused for it."""
     ids = tuple(dict.fromkeys(agent.agent_id for agent in experiment.agent_definitions))
-    yield from _unknown_agents(((("game", "seats", name), name) for name in game.seats or ()), ids)
+    for name in game.seats or ():
+        yield from _unknown(("game", "seats", name), name, ids)
     if game.casting is not None:
         yield from _casting(game, game.casting, ids)
     if game.pairings is not None:
         yield from _pairings(experiment, game, game.pairings, ids)
 
 
-def _unknown_agents(named: Iterable[tuple[KeyPath, str]], ids: Sequence[str]) -> Iterator[Problem]:
-    for path, name in named:
-        if name not in ids:
-            yield Problem(path, f"there is no agent {name!r}{suggestion(name, ids)}")
+def _unknown(path: KeyPath, name: str, ids: Sequence[str]) -> Iterator[Problem]:
+    if name not in ids:
+        yield Problem(path, f"there is no agent {name!r}{suggestion(name, ids)}")
 
 
 def _beside(path: KeyPath, key: str) -> Problem:
@@ -156,19 +153,15 @@ def _beside(path: KeyPath, key: str) -> Problem:
 
 
 def _casting(game: GameConfig, casting: Mapping[str, Cast], ids: Sequence[str]) -> Iterator[Problem]:
+    """Unknown players, keys that name no seat, and those that name the same seats as another."""
     for key, cast in casting.items():
-        places = (
-            [(*_CASTING, key)] if isinstance(cast, str) else [(*_CASTING, key, place) for place in range(len(cast))]
-        )
-        yield from _unknown_agents(zip(places, _definitions(cast), strict=True), ids)
+        for place, name in enumerate(_definitions(cast)):
+            yield from _unknown((*_CASTING, key) if isinstance(cast, str) else (*_CASTING, key, place), name, ids)
     if game.seats is not None:
         yield _beside(_CASTING, "seats")
-    elif seats := _seats_of(game):
-        yield from _wrong_keys(casting, {key for keys in seats for key in keys})
-
-
-def _wrong_keys(casting: Mapping[str, Cast], known: set[str]) -> Iterator[Problem]:
-    """Keys that name no seat, or the same seats as another."""
+        return
+    if not (known := {key for keys in _seats_of(game) for key in keys}):
+        return
     spelled: dict[str, str] = {}
     for key in casting:
         word = plain(key)
@@ -200,11 +193,11 @@ class Pair(NamedTuple):
 def _pairs(pairings: GamePairings, ids: Sequence[str]) -> list[Pair]:
     """The pairs in the order in which they are played."""
     if (versus := pairings.versus_baseline) is None:
-        return [Pair(*pair) for pair in permutations(_entrants(pairings, ids), 2)]
+        return [Pair(*pair) for pair in permutations(_of_round_robin(pairings, ids), 2)]
     return [pair for other in versus.against for pair in (Pair(other, versus.baseline), Pair(versus.baseline, other))]
 
 
-def _entrants(pairings: GamePairings, ids: Sequence[str]) -> Sequence[str]:
+def _of_round_robin(pairings: GamePairings, ids: Sequence[str]) -> Sequence[str]:
     return ids if pairings.round_robin == "all" else pairings.round_robin or ()
 
 
@@ -253,19 +246,19 @@ def _wrong_entrants(pairings: GamePairings, ids: Sequence[str]) -> Iterator[Prob
         return
     path: KeyPath
     if versus is None:
-        path, entrants = (*_PAIRINGS, "round_robin"), _entrants(pairings, ids)
+        path, entrants = (*_PAIRINGS, "round_robin"), _of_round_robin(pairings, ids)
         if (count := len(set(entrants))) < 2:
             yield Problem(path, f"names {count} agent definition{'s'[: count != 1]}; a tournament needs two at least")
     else:
         path, entrants = (*_PAIRINGS, "versus_baseline", "against"), versus.against
-        yield from _unknown_agents([((*path[:-1], "baseline"), versus.baseline)], ids)
+        yield from _unknown((*_PAIRINGS, "versus_baseline", "baseline"), versus.baseline, ids)
     for place, name in enumerate(entrants):
-        if name in ids and name in entrants[:place]:
+        if name not in ids:
+            yield from _unknown((*path, place), name, ids)
+        elif name in entrants[:place]:
             yield Problem((*path, place), f"{name!r} is listed twice; each is entered once")
-        elif name in ids and versus is not None and name == versus.baseline:
+        elif versus is not None and name == versus.baseline:
             yield Problem((*path, place), f"{name!r} is the baseline itself; leave it out")
-        else:
-            yield from _unknown_agents([((*path, place), name)], ids)
 
 
 def _alike(experiment: Experiment, pairs: Iterable[Pair]) -> Iterator[Problem]:
@@ -295,7 +288,9 @@ def design(planned: Sequence[Planned]) -> Iterator[Table | str]:
     castings = [{plain(key): value for key, value in casting.items()} for casting in given]
     if not any(castings):
         return
-    keys = sorted({key for casting in castings for key in casting}, key=_place)
+    named = {key for casting in castings for key in casting}
+    # Factions first, as in `mafia plays town`.
+    keys = [*(side for side in _SIDES if side in named), *sorted(named.difference(_SIDES))]
     others = [name for name in dict.fromkeys(name for one in planned for name in one.values) if name not in keys]
     rows = [
         (
@@ -308,11 +303,6 @@ def design(planned: Sequence[Planned]) -> Iterator[Table | str]:
     ]
     yield Table("design: who plays what", (*others, *keys, "deals (seed: games)"), ("games",), rows)
     yield "\n".join(_balance(planned, castings))
-
-
-def _place(key: str) -> tuple[int, str]:
-    """Factions first, as in `mafia plays town`."""
-    return (_SIDES.index(key) if key in _SIDES else len(_SIDES), key)
 
 
 def _words(value: JsonValue | Cast) -> str:
@@ -338,14 +328,23 @@ def _balance(planned: Sequence[Planned], castings: Sequence[Mapping[str, Cast]])
     """Whether each definition has what its opponents have, counted over the experiments themselves."""
     games: dict[str, Counter[str]] = {}
     legs: dict[str, Counter[Pair]] = {}
+    casts: list[Mapping[str, str | None]] = []
     for one, casting in zip(planned, castings, strict=True):
-        mafia, town = (casting.get(side, casting.get(EVERYBODY)) for side in (MAFIA, TOWN))
+        game = one.experiment.settings_as(GameConfig)
+        cast = {side: casting.get(side, casting.get(EVERYBODY)) for side in _SIDES}
+        mafia, town = cast[MAFIA], cast[TOWN]
         if not isinstance(mafia, str) or not isinstance(town, str) or casting.keys() - {*_SIDES, EVERYBODY}:
             yield "balance: not every experiment casts one definition as the Mafia and one as the Town"
             return
         for name, side in ((mafia, MAFIA), (town, TOWN)):
             games.setdefault(name, Counter())[side] += len(one.indexes)
-        legs.setdefault(_setting(one), Counter())[Pair(mafia, town)] += 1
+        # Experiments that differ in their players alone have the same deals under the same rules.
+        values = {name: value for name, value in one.values.items() if name not in (MAFIA, TOWN)}
+        rules = game.model_copy(update={"casting": None}).model_dump_json()
+        setting = repr((one.experiment.seed, _deals(one), len(one.indexes), values, rules))
+        legs.setdefault(setting, Counter())[Pair(mafia, town)] += 1
+        if NEUTRAL in _sides(_seats_of(game)):
+            casts.append({side: player if isinstance(player, str) else None for side, player in cast.items()})
     for name, counts in games.items():
         yield f"{name}: {counts[MAFIA]:,} games as the Mafia, {counts[TOWN]:,} as the Town"
     single = [pair for met in legs.values() for pair in met if met[pair] != met[Pair(pair.town, pair.mafia)]]
@@ -357,32 +356,17 @@ def _balance(planned: Sequence[Planned], castings: Sequence[Mapping[str, Cast]])
             "balanced: each pair plays every deal on both sides, so the two of them have each of its seats, names and "
             "roles equally often"
         )
-    if casts := [*_casts(planned, castings)]:
+    if casts:
         yield neutral_line(casts)
-
-
-def _casts(planned: Sequence[Planned], castings: Sequence[Mapping[str, Cast]]) -> Iterator[dict[str, str | None]]:
-    """The player of each side in the experiments whose lobby may deal a neutral role."""
-    for one, casting in zip(planned, castings, strict=True):
-        if NEUTRAL in _sides(_seats_of(one.experiment.settings_as(GameConfig))):
-            players = {side: casting.get(side, casting.get(EVERYBODY)) for side in _SIDES}
-            yield {side: player if isinstance(player, str) else None for side, player in players.items()}
-
-
-def _setting(one: Planned) -> str:
-    """All but the players: experiments with the same setting have the same deals under the same rules."""
-    game = one.experiment.settings_as(GameConfig).model_copy(update={"casting": None})
-    values = {name: value for name, value in one.values.items() if name not in (MAFIA, TOWN)}
-    return repr((one.experiment.seed, _deals(one), len(one.indexes), values, game.model_dump_json()))
 
 
 def neutral_line(casts: Sequence[Mapping[str, str | None]]) -> str:
     """Who plays the neutral roles, where `casts` have the players of each side; None is of several players."""
-    found = {cast[Faction.NEUTRAL] for cast in casts}
+    found = {cast[NEUTRAL] for cast in casts}
     if len(found) == 1 and None not in found:
         return f"neutral roles: played by {found.pop()} in all games"
-    for side, name in ((Faction.TOWN, "Town"), (Faction.MAFIA, "Mafia")):
-        if None not in found and all(cast[Faction.NEUTRAL] == cast.get(side) for cast in casts):
+    for side, name in ((TOWN, "Town"), (MAFIA, "Mafia")):
+        if None not in found and all(cast[NEUTRAL] == cast.get(side) for cast in casts):
             return (
                 f"neutral roles: played by the player of the {name}, so they are a part of its differences; "
                 "game.pairings.neutral can name another"

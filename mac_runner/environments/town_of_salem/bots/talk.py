@@ -21,6 +21,7 @@ from mac_runner.environments.town_of_salem.bots.seat import (
 )
 from mac_runner.environments.town_of_salem.bots.speech import (
     Sentence,
+    Statement,
     line,
     points_in,
     points_of,
@@ -125,25 +126,27 @@ def _is_said(seat: Seat, speech: Speech, *, may_repeat: bool) -> bool:
 
 def _speech(seat: Seat) -> Speech:
     """What there is to say, or nothing."""
-    view = seat.view
-    if seat.quarry is not None:
-        return Speech(_denounce(seat, seat.quarry), line("quarry", name=seat.quarry))
-    if view.role.bait:
-        return Speech(_bait(seat), line("bait"))
-    if not seat.is_town:
-        return Speech(_lie(seat), line("lie"))
-    findings = seat.findings
+    if (hidden := _hidden(seat)) is not None:
+        return hidden
+    view, mine, findings = seat.view, seat.view.role.name, seat.findings
     guilty = [name for name, finding in findings.items() if finding.is_guilty and name in view.living]
     heard = [name for name in _heard_from_the_dead(seat) if name not in guilty]
     if guilty or heard:
         told = [_found(seat, name, findings[name]) for name in guilty]
         told += [say("heard from the dead", name=name) for name in heard]
-        return Speech([*_rebut(seat), *_claim(seat, view.role.name), *told], line("findings"))
-    is_impersonated = not view.role.hides and _rivals(seat, view.role.name)
+        return Speech([*_rebut(seat), *_claim(seat, mine), *told], line("findings"))
+    is_impersonated = not view.role.hides and _rivals(seat, mine)
     if seat.accusers_today or is_impersonated or _owes_a_claim(seat):
-        answer = _answer(seat, view.role.name, *seat.accusers_today[-1:])
-        return Speech([*answer, *_claim(seat, view.role.name), *_findings(seat)], line("doubted"))
-    return _confide(seat) or Speech([], line("nothing to tell"))
+        answer = _answer(seat, mine, *seat.accusers_today[-1:])
+        return Speech([*answer, *_claim(seat, mine), *_findings(seat)], line("doubted"))
+    # A whisper to a player found innocent who does not know that yet.
+    whispered = {event.text("to") for event in view.private if event.kind is EventKind.WHISPER}
+    hearers = seat.choices["whisper"].targets if "whisper" in seat.choices else ()
+    for name, finding in findings.items():
+        if not finding.is_guilty and name in hearers and name not in whispered:
+            told = [say("confidence"), say("claim", role=mine), _found(seat, name, finding)]
+            return Speech(told, line("confidence"), to=name)
+    return Speech([], line("nothing to tell"))
 
 
 def _any_of(seat: Seat, sentences: Iterable[Sentence]) -> list[Sentence]:
@@ -163,7 +166,7 @@ def _remark(seat: Seat, how_often: float) -> list[Sentence]:
         return []
     view = seat.view
     found = [remark for event in seat.since(view.day - 1) for remark in _on(seat, event)]
-    silent = [name for name in view.living if name not in seat.claims and name not in (view.name, *view.team)]
+    silent = [name for name in seat.suspects if name not in seat.claims and name not in view.team]
     if silent and len(silent) < len(view.living) // 2:
         found.append(say("request", name=seat.pick(silent)))
     if len(view.living) <= _FEW_LIVING:
@@ -192,13 +195,13 @@ def _on(seat: Seat, event: Event) -> Iterator[Sentence]:
             if is_other and voter in view.living and (target in view.living or was_town):
                 yield say("vote question", name=voter, other=target)
         case EventKind.SPEECH if is_today and event.data["player"] != view.name:
-            yield from _on_speech(seat, event.text("player"), event.text("text"))
+            yield from _on_speech(seat, event.text("player"), understand(event.text("text")))
         case _:
             pass
 
 
-def _on_speech(seat: Seat, speaker: str, text: str) -> Iterator[Sentence]:
-    said, own = understand(text), (seat.view.name, *seat.view.team)
+def _on_speech(seat: Seat, speaker: str, said: Statement) -> Iterator[Sentence]:
+    own = (seat.view.name, *seat.view.team)
     if said.claims is not None and speaker not in own:
         rivals = [name for name in _rivals(seat, said.claims) if name not in (speaker, *own)]
         if not seat.lies.get(speaker):
@@ -265,17 +268,6 @@ def _findings(seat: Seat) -> list[Sentence]:
     return [*guilty, *(_found(seat, name, finding) for name, finding in innocent.items())]
 
 
-def _confide(seat: Seat) -> Speech | None:
-    """A whisper to a player found innocent who does not know that yet."""
-    whispered = {event.text("to") for event in seat.view.private if event.kind is EventKind.WHISPER}
-    whisper = seat.choices.get("whisper")
-    for name, finding in seat.findings.items():
-        if not finding.is_guilty and whisper and name in whisper.targets and name not in whispered:
-            told = [say("confidence"), say("claim", role=seat.view.role.name), _found(seat, name, finding)]
-            return Speech(told, line("confidence"), to=name)
-    return None
-
-
 def _heard_from_the_dead(seat: Seat) -> list[str]:
     """The suspicious whom one of the dead accused in the night chat."""
     if not seat.view.role.talks_with_dead:
@@ -310,8 +302,11 @@ def _grounds(seat: Seat, name: str) -> Iterator[Sentence]:
             yield from (say("against accuser", name=name, victim=victim) for victim in buried)
             if view.name in accused:
                 yield say("against rival", name=name)
-        elif name in accused and speaker != view.name and _is_believed(seat, speaker):
-            yield say("against source", name=name, other=speaker)
+        elif name in accused and speaker != view.name:
+            shown = view.graveyard.get(speaker)
+            is_believed = is_town_role(shown) if shown is not None else seat.doubt(speaker) < TRUSTED
+            if is_believed and is_informed(shown or seat.claims.get(speaker)):
+                yield say("against source", name=name, other=speaker)
     if seat.lies.get(name):
         yield say("against room", name=name, role=seat.claims[name])
     yield from (
@@ -319,13 +314,6 @@ def _grounds(seat: Seat, name: str) -> Iterator[Sentence]:
     )
     if name in seat.silent:
         yield say("against silent", name=name, day=str(view.day))
-
-
-def _is_believed(seat: Seat, speaker: str) -> bool:
-    shown = seat.view.graveyard.get(speaker)
-    if shown is not None:
-        return is_informed(shown) and is_town_role(shown)
-    return is_informed(seat.claims.get(speaker)) and seat.doubt(speaker) < TRUSTED
 
 
 def _rebut(seat: Seat) -> list[Sentence]:
@@ -344,6 +332,15 @@ def _answer(seat: Seat, role: str, *accusers: str) -> list[Sentence]:
     answers = [say("rebuttal", name=name) for name in accusers if name in seat.view.living]
     answers += [say("my role taken", name=name) for name in _rivals(seat, role) if name in seat.view.living]
     return [seat.chance.choice(answers)] if answers else []
+
+
+def _hidden(seat: Seat) -> Speech | None:
+    """What one says by day who hides what it is; None for one of the Town."""
+    if seat.quarry is not None:
+        return Speech(_denounce(seat, seat.quarry), line("quarry", name=seat.quarry))
+    if seat.view.role.bait:
+        return Speech(_bait(seat), line("bait"))
+    return None if seat.is_town else Speech(_lie(seat), line("lie"))
 
 
 def _lie(seat: Seat) -> list[Sentence]:
@@ -386,20 +383,16 @@ def defend(seat: Seat) -> str:
     plea = _plea(seat)
     is_answer = plea[0].kind.name == "rebuttal"
     if seat.view.phase is Phase.LAST_WORDS:
-        told = [say("last words"), *(plea[1:] if is_answer else plea)]
-    else:
-        told = plea if is_answer and seat.chance.random() < _ANSWERS_AGAIN else [say("on trial"), *plea]
-    return seat.say(told, line("on trial"))
+        plea = [say("last words"), *plea[is_answer:]]
+    elif not is_answer or seat.chance.random() >= _ANSWERS_AGAIN:
+        plea = [say("on trial"), *plea]
+    return seat.say(plea, line("on trial"))
 
 
 def _plea(seat: Seat) -> list[Sentence]:
     """What a player has to say for itself."""
-    if seat.view.role.bait:
-        return _bait(seat)
-    if seat.quarry is not None:
-        return _denounce(seat, seat.quarry)
-    if not seat.is_town:
-        return _lie(seat) or _claim(seat, seat.cover())
+    if (hidden := _hidden(seat)) is not None:
+        return hidden.sentences or _claim(seat, seat.cover())
     return [*_rebut(seat), *_claim(seat, seat.view.role.name), *_findings(seat)]
 
 
@@ -440,19 +433,16 @@ def _among_team(seat: Seat, tonight: list[str]) -> list[Sentence]:
     victim = agreed or seat.victim()
     if victim in {understand(text).takes for text in tonight}:
         return news
-    said = [*news, say("target agreed" if agreed else "target", name=victim)]
-    if not agreed and seat.chance.random() < _GIVES_REASON:
-        said.append(_reason_to_kill(seat, victim))
-    return said
-
-
-def _reason_to_kill(seat: Seat, victim: str) -> Sentence:
-    role = seat.role_of(victim)
-    if role is not None:
-        return say("reason role", a_role=with_article(role))
+    if agreed:
+        return [*news, say("target agreed", name=victim)]
+    said = [*news, say("target", name=victim)]
+    if seat.chance.random() >= _GIVES_REASON:
+        return said
+    if (role := seat.role_of(victim)) is not None:
+        return [*said, say("reason role", a_role=with_article(role))]
     if victim in seat.enemies():
-        return say("reason enemy")
-    return say("reason hidden" if seat.view.day >= CLAIMING_DAY else "reason none")
+        return [*said, say("reason enemy")]
+    return [*said, say("reason hidden" if seat.view.day >= CLAIMING_DAY else "reason none")]
 
 
 def _in_jail(seat: Seat, tonight: list[str]) -> list[Sentence]:
