@@ -368,29 +368,24 @@ class Seat:
             return 0.0
         return _PROVEN_WORD if is_informed(shown) else _BARE_WORD
 
-    def _accusations(self, accused: set[str]) -> list[Event]:
+    def _accusations(self, *accused: str) -> list[Event]:
         """Everything said in public against any of these players."""
         return [
             event
             for event in self.view.public
-            if event.kind is EventKind.SPEECH and not accused.isdisjoint(understand(event.text("text")).accuses)
+            if event.kind is EventKind.SPEECH and not set(accused).isdisjoint(understand(event.text("text")).accuses)
         ]
 
     @cached_property
     def accusers_today(self) -> list[str]:
         """Those who accused this seat today, dead or alive, in order."""
-        events = self._accusations({self.view.name})
+        events = self._accusations(self.view.name)
         return [event.text("player") for event in events if event.day == self.view.day]
 
-    def accusers(self) -> list[str]:
-        """The living who accused this seat."""
-        names = (event.text("player") for event in self._accusations({self.view.name}))
-        return [name for name in names if name in self.view.living]
-
-    def enemies(self) -> set[str]:
-        """The living outside this seat's side who accused one of it."""
-        side = {self.view.name, *self.view.team}
-        return {event.text("player") for event in self._accusations(side)} & set(self.view.living) - side
+    def accusers(self, *beside: str) -> list[str]:
+        """The living outside its team who accused this seat, or one of those beside it, in order."""
+        names = [event.text("player") for event in self._accusations(self.view.name, *beside)]
+        return [name for name in names if name in self.suspects and name not in self.view.team]
 
     # Choosing among players.
 
@@ -426,7 +421,7 @@ class Seat:
         survivors = self._survivors()
         outside = [name for name in targets or view.living if name not in view.team and name != view.name]
         names = [name for name in outside if name not in survivors] or outside or list(view.living)
-        enemies = self.enemies()
+        enemies = self.accusers(*view.team)
         weights = [self._danger(name) * (_REVENGE if name in enemies else 1.0) for name in names]
         return self.chance.choices(names, weights)[0]
 

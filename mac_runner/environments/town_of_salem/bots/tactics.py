@@ -64,15 +64,15 @@ def check_tactics(role: Role) -> None:
             )
 
 
-def use(seat: Seat, kind: type[Ability]) -> tuple[str, Aim] | None:
-    """The verb and the aim of the first ability of its role's card that has something to do."""
+def use(seat: Seat, kind: type[Ability]) -> tuple[str, Aim]:
+    """The verb and the aim of the first ability of its role's card that has something to do; "" where none has."""
     for ability in seat.view.role.abilities:
         choice = seat.choices.get(ability.verb)
         if choice is not None and isinstance(ability, kind):
             aim = _tactics[ability.tactic](seat, choice)
             if aim is not None:
                 return ability.verb, aim
-    return None
+    return "", Aim()
 
 
 @tactic
