@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 from mac_runner.environments.town_of_salem.bots.seat import Seat, role_named
 from mac_runner.environments.town_of_salem.bots.speech import line, plain
@@ -41,12 +41,10 @@ class Aim(NamedTuple):
 
 Tactic: TypeAlias = Callable[[Seat, Choice], Aim | None]
 
-_TacticT = TypeVar("_TacticT", bound=Tactic)
-
 _tactics: dict[str, Tactic] = {}
 
 
-def tactic(function: _TacticT) -> _TacticT:
+def tactic(function: Tactic) -> Tactic:
     """Decorator: abilities may name this function as their tactic. Raises ValueError when its name is taken."""
     if function.__name__ in _tactics:
         raise ValueError(f"there is a tactic {function.__name__!r} already")
@@ -97,24 +95,21 @@ def at_once(seat: Seat, choice: Choice) -> Aim:
 @tactic
 def jail(seat: Seat, choice: Choice) -> Aim | None:
     """Once a day: the worst of those who can be executed, else one who is unknown, if that is safe."""
-    if any(event.kind is EventKind.JAIL_CHOSEN and event.day == seat.view.day for event in seat.view.private):
+    view = seat.view
+    if any(event.kind is EventKind.JAIL_CHOSEN and event.day == view.day for event in view.private):
         return None
-    target = _prisoner(seat)
-    return None if target is None else Aim(target, thought=line("jail", name=target))
-
-
-def _prisoner(seat: Seat) -> str | None:
-    suspicion = seat.suspicion
-    can_execute = seat.view.day > 1 and seat.view.uses.get("execute", 0) > 0
-    guilty = sorted((name for name in suspicion if suspicion[name] >= seat.enough), key=lambda name: -suspicion[name])
-    if guilty and can_execute:
+    guilty = sorted((name for name in seat.suspects if seat.doubt(name) >= seat.enough), key=lambda n: -seat.doubt(n))
+    if guilty and view.day > 1 and view.uses.get("execute", 0) > 0:
         # The Town will see to the worst of all.
-        return guilty[min(1, len(guilty) - 1)]
-    if not any(role.kills_jailors for role in seat.roles_in_play):
-        unknown = [name for name in suspicion if name not in seat.claims]
-        return seat.pick(unknown or list(suspicion))
-    trusted = seat.worth_protecting([*suspicion])
-    return seat.pick(trusted) if trusted else None
+        target = guilty[min(1, len(guilty) - 1)]
+    elif any(role.kills_jailors for role in seat.roles_in_play):
+        trusted = seat.worth_protecting(seat.suspects)
+        if not trusted:
+            return None
+        target = seat.pick(trusted)
+    else:
+        target = seat.pick([name for name in seat.suspects if name not in seat.claims] or seat.suspects)
+    return Aim(target, thought=line("jail", name=target))
 
 
 @tactic
@@ -136,15 +131,19 @@ def reveal(seat: Seat, choice: Choice) -> Aim | None:
 @tactic
 def seance(seat: Seat, choice: Choice) -> Aim:
     """The most trusted of the living."""
-    trusted = min(seat.suspicion, key=seat.doubt)
+    trusted = min(seat.suspects, key=seat.doubt)
     return Aim(trusted, thought=line("seance", name=trusted))
 
 
 @tactic
 def kill(seat: Seat, choice: Choice) -> Aim:
     """The victim that the team agreed on, if it did."""
+    return Aim(_agreed(seat, choice))
+
+
+def _agreed(seat: Seat, choice: Choice) -> str:
     agreed = seat.agreed_victim()
-    return Aim(agreed if agreed is not None and agreed in choice.targets else seat.victim(choice.targets))
+    return agreed if agreed is not None and agreed in choice.targets else seat.victim(choice.targets)
 
 
 @tactic
@@ -200,7 +199,7 @@ def silence(seat: Seat, choice: Choice) -> Aim:
 @tactic
 def forge(seat: Seat, choice: Choice) -> Aim:
     """A false will for the one who is to die tonight."""
-    return kill(seat, choice)._replace(text=plain("claim dead", role=seat.cover()))
+    return Aim(_agreed(seat, choice), text=plain("claim dead", role=seat.cover()))
 
 
 @tactic
@@ -247,9 +246,8 @@ def control(seat: Seat, choice: Choice) -> Aim:
 @tactic
 def ignite(seat: Seat, choice: Choice) -> Aim | None:
     """When enough are doused."""
-    doused = _doused(seat) & set(seat.view.living)
-    is_time = len(doused) >= _IGNITE_FROM or len(doused) >= len(seat.view.living) - 1
-    return Aim() if is_time else None
+    doused = _doused(seat).intersection(seat.view.living)
+    return Aim() if len(doused) >= min(_IGNITE_FROM, len(seat.view.living) - 1) else None
 
 
 @tactic
