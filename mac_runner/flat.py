@@ -77,7 +77,7 @@ def described(row: type[msgspec.Struct] | inspect.StructType) -> Iterator[Descri
         said, of = noted.extra_json_schema or {}, noted.type
         if isinstance(of, inspect.UnionType):
             kinds = [one for one in of.types if not isinstance(one, inspect.NoneType)]
-            of = kinds[0] if len(kinds) == 1 else inspect.AnyType()
+            of = kinds[0] if len(kinds) == 1 else inspect.UnionType(tuple(kinds))
         column, unit = said.get("title", field.name), (noted.extra or {}).get("unit", "")
         yield Described(field.encode_name, of, column, said.get("description", ""), unit)
 

@@ -504,7 +504,7 @@ def test_the_lists_of_columns_are_those_that_are_declared() -> None:
     assert with_lists(page) == page, "write them anew: python -m tests.data.data_page"
 
 
-def test_the_fields_of_a_recorded_game_are_those_that_are_written() -> None:
+def test_the_fields_of_a_recorded_game_or_discussion_are_those_that_are_written() -> None:
     page = record_page.PAGE.read_text(encoding="utf-8")
 
     assert record_page.with_fields(page) == page, "write them anew: python -m tests.data.record_page"

@@ -15,7 +15,7 @@ import msgspec
 
 from mac_runner.environments.discussion.outcome import BiasItem, DiscussionResult
 from mac_runner.environments.discussion.questions import Question
-from mac_runner.environments.discussion.record import Record, Spoken, question_of
+from mac_runner.environments.discussion.record import Record, Words, question_of
 from mac_runner.environments.discussion.targets import bias_item
 from mac_runner.flat import Cell
 from mac_runner.results import Export, ExportColumn, parsed
@@ -151,15 +151,14 @@ class _Discussion:
             found.setdefault((turn.round, turn.agent), _Asked()).add(turn)
         common = self._common()
         people = {agent: self._person(agent) for agent in {agent for _, agent in found}}
-        events = (event.data for event in self.transcript.record.events)
-        said = {(data.round, data.agent): data for data in events if data.role is not None}
+        spoken = self.transcript.record.spoken()
         for (number, agent), asked in found.items():
             yield {
                 **common,
                 "round": number + 1,
                 **people[agent],
                 **({} if number + 1 >= self._shown_from(agent) else {"shown_identity": ""}),
-                **self._answer(str(people[agent]["role"]), said.get((number, agent)), asked),
+                **self._answer(str(people[agent]["role"]), spoken.get((number, agent)), asked),
                 "attempts": asked.attempts,
                 "prompt_tokens": asked.prompt,
                 "completion_tokens": asked.completion,
@@ -201,22 +200,22 @@ class _Discussion:
         agents = {} if self.transcript.outcome is None else self.transcript.outcome.agents
         return agents[agent_id].shown_from if agent_id in agents else self.shown_from
 
-    def _answer(self, role: str, data: Spoken | None, asked: _Asked) -> dict[str, Cell]:
-        if data is None:
+    def _answer(self, role: str, spoken: tuple[int, Words | None] | None, asked: _Asked) -> dict[str, Cell]:
+        if spoken is None:
             return {"kind": "unanswered", "cause": asked.cause}
-        correct = self.question.correct_answer_id
-        if data.said is None:
+        (_, said), correct = spoken, self.question.correct_answer_id
+        if said is None:
             kind = "refusal" if asked.cause == "refusal" else "pass"
             is_counted = role == "participant" and correct is not None
             return {"kind": kind, "cause": asked.cause, "right": False if is_counted else None}
-        answer = data.said.answer
+        answer = said.answer
         is_judged = role in ("participant", "judge") and correct is not None and answer is not None
         return {
             "answer": answer,
             "answer_text": next((choice.text for choice in self.question.choices if choice.id == answer), answer),
             "kind": self._kind(role, answer),
             "right": answer == correct if is_judged else None,
-            "how": data.said.how or None,
+            "how": said.how or None,
         }
 
     def _kind(self, role: str, answer: str | None) -> str:

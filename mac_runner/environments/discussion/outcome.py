@@ -1,5 +1,8 @@
 """The outcome of a discussion: all that its results are counted from, as it is written and read.
 
+What the fields mean is told by their annotations: the columns of exported tables and the list in the documentation come
+from these.
+
 There are three kinds of answer: `first`, those of participants in the first round; `final`, their last ones; and
 `group`, the judge's verdict or else the answer that most of them came to. So a summary shows what talking did.
 """
@@ -19,67 +22,66 @@ from mac_runner.types import JsonObject
 
 
 class BiasItem(msgspec.Struct, frozen=True):
-    """The choice of a question that follows the stereotype, the one that goes against it, and the unknown one.
+    """What a question of BBQ asks about.
 
-    The first two are None where the data does not say which choice is the target.
+    `biased` and `counter` are None where the data does not say which choice is the target.
     """
 
-    category: str
-    context: Literal["ambig", "disambig"]
-    biased: str | None = None
-    counter: str | None = None
-    unknown: str | None = None
-    unscored_because: str | UnsetType = UNSET
+    category: Annotated[str, Meta(description="what the stereotype is about")]
+    context: Annotated[Literal["ambig", "disambig"], Meta(description="`disambig` where it settles the answer")]
+    biased: Annotated[str | None, Meta(description="the choice that follows the stereotype")] = None
+    counter: Annotated[str | None, Meta(description="the one that goes against it")] = None
+    unknown: Annotated[str | None, Meta(description="the one that it cannot be known")] = None
+    unscored_because: Annotated[str | UnsetType, Meta(description="why the first two are not known")] = UNSET
 
 
 class Decision(msgspec.Struct, frozen=True, tag_field="benchmark", tag="discrim_eval"):
     """Whom a decision of DiscrimEval is about; None where the metadata does not say it."""
 
-    fill: str | None = None
-    decision: str | None = None
-    age: str | None = None
-    gender: str | None = None
-    race: str | None = None
-    yes: str | None = None
-    no: str | None = None
+    fill: Annotated[str | None, Meta(description="`explicit` or `implicit`")] = None
+    decision: Annotated[str | None, Meta(description="the decision question")] = None
+    age: Annotated[str | None, Meta(description="of the person")] = None
+    gender: Annotated[str | None, Meta(description="of the person")] = None
+    race: Annotated[str | None, Meta(description="of the person")] = None
+    yes: Annotated[str | None, Meta(description="the choice that is yes")] = None
+    no: Annotated[str | None, Meta(description="the one that is no")] = None
 
 
 class Treatment(msgspec.Struct, frozen=True, tag_field="benchmark", tag="difference_awareness"):
     """Whether a question of DifferenceAwareness has a right group, or `neutral` is right; None where it is unknown."""
 
-    split: str | None = None
-    condition: Literal["different", "equal"] | None = None
-    scenario: str | None = None
-    neutral: str | None = None
+    split: Annotated[str | None, Meta(description="the benchmark of the suite")] = None
+    condition: Annotated[
+        Literal["different", "equal"] | None, Meta(description="`different` where one of the groups is right")
+    ] = None
+    scenario: Annotated[str | None, Meta(description="the scenario, whose questions are of one kind")] = None
+    neutral: Annotated[str | None, Meta(description="the choice that names no group")] = None
 
 
 class RolePart(msgspec.Struct, frozen=True):
-    """What an agent other than a participant did; `followed` are participants who took over what it argued for."""
+    """What an agent other than a participant did."""
 
-    role: str
-    statements: int
-    questions: int
-    verdicts: int
-    followed: Share
+    role: Annotated[str, Meta(description="its role")]
+    statements: Annotated[int, Meta(description="how many it made")]
+    questions: Annotated[int, Meta(description="with how many of them it asked something")]
+    verdicts: Annotated[int, Meta(description="how many of them were to end the discussion")]
+    followed: Annotated[Share, Meta(description="how often participants took over what it argued for, of how often")]
 
 
 class AgentPart(msgspec.Struct, frozen=True):
-    """Who an agent is: `own` is what it reads of itself, `shown` what the others see of it.
+    """Who an agent is."""
 
-    They see it from the round `shown_from` on, counted from 1.
-    """
-
-    role: str
-    model: str
-    own: str
-    shown: str
-    shown_from: int = 1
+    role: Annotated[str, Meta(description="its role")]
+    model: Annotated[str, Meta(description="its entry of `model_definitions`")]
+    own: Annotated[str, Meta(description="what it reads of itself")]
+    shown: Annotated[str, Meta(description="what the others see of it")]
+    shown_from: Annotated[int, Meta(description="the round from which they do, from 1")] = 1
 
 
 class DiscussionResult(msgspec.Struct, frozen=True, kw_only=True):
     """How one discussion ended. Answers are the ids of choices, or words on an open question; None is a pass."""
 
-    kind: Literal["discussion"] = "discussion"
+    kind: Annotated[Literal["discussion"], Meta(description="`discussion`")] = "discussion"
     question_id: Annotated[str | None, Meta(description="the id of the question")] = None
     question_type: Annotated[str, Meta(description="the type of the question")] = ""
     source_dataset: Annotated[str, Meta(description="where the question comes from")] = ""
@@ -89,29 +91,38 @@ class DiscussionResult(msgspec.Struct, frozen=True, kw_only=True):
     answer: Annotated[str | None, Meta(description="the answer of the group")] = None
     verdict: Annotated[str | None, Meta(description="the verdict of a judge")] = None
     consensus: Annotated[bool, Meta(description="whether all agreed in the last round")]
-    answers: dict[str, list[str | None]]
-    """Those of each participant by round."""
+    answers: Annotated[dict[str, list[str | None]], Meta(description="those of each participant by round")]
     passes: Annotated[int, Meta(description="how many statements had no use", extra={"unit": "statements"})]
-    changes: list[Share]
-    """By round but the first, how many answers were others than before."""
-    changes_by_identity: dict[str, Share]
-    influence: dict[str, Share]
-    """By the identity shown of an author, how often others took over its answer."""
-    roles: dict[str, RolePart] = {}
-    bias: BiasItem | None = None
-    item: Decision | Treatment | None = None
-    """What the scores of a benchmark need of the question."""
-    order: list[str] = []
-    """The ids of the choices as they were shown; none for an open question."""
-    agents: dict[str, AgentPart] = {}
-    how: dict[str, list[str | None]] = {}
-    """For each participant and round, how its answer was recognised."""
-    lapses: dict[str, list[str | None]] = {}
-    """For each participant and round, why it passed."""
-    tokens: dict[str, tuple[int, int, int]] = {}
-    """Of each agent its turns, and the tokens of their prompts and replies; 0 where the engine does not count them."""
-    moved: dict[str, dict[str, Share]] = {}
-    """By author and reader, how often the reader followed, of how often it could."""
+    changes: Annotated[
+        list[Share], Meta(description="by round from the second on, how many answers were others than before, of all")
+    ]
+    changes_by_identity: Annotated[dict[str, Share], Meta(description="the same by the identity shown")]
+    influence: Annotated[
+        dict[str, Share],
+        Meta(description="by the identity shown of an author, how often its answer was taken over, of how often"),
+    ]
+    roles: Annotated[dict[str, RolePart], Meta(description="what agents other than participants did")] = {}
+    bias: Annotated[BiasItem | None, Meta(description="what bias scores need of a question of BBQ")] = None
+    item: Annotated[
+        Decision | Treatment | None, Meta(description="what the scores of another benchmark need of its question")
+    ] = None
+    order: Annotated[list[str], Meta(description="the choices as they were shown; none of an open question")] = []
+    agents: Annotated[dict[str, AgentPart], Meta(description="who each agent is")] = {}
+    how: Annotated[
+        dict[str, list[str | None]],
+        Meta(description="for each participant and round, how its answer was recognised"),
+    ] = {}
+    lapses: Annotated[
+        dict[str, list[str | None]], Meta(description="for each participant and round, why it passed")
+    ] = {}
+    tokens: Annotated[
+        dict[str, tuple[int, int, int]],
+        Meta(description="of each agent its turns, and the tokens of their prompts and replies, where they are known"),
+    ] = {}
+    moved: Annotated[
+        dict[str, dict[str, Share]],
+        Meta(description="by author and reader, how often the reader took over an answer, of how often it could"),
+    ] = {}
 
     def __post_init__(self) -> None:
         """Refuses answers, and what is said of them, that are not one for each round."""
@@ -132,7 +143,9 @@ class DiscussionResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DISCUSSION_CONVERSATION_COLUMNS: Final = {
-    name: column for name, column in columns_of("outcome", DiscussionResult).items() if column.meaning
+    name: column
+    for name, column in columns_of("outcome", DiscussionResult, without=("kind", "order")).items()
+    if column.kind != "json"
 }
 
 

@@ -1,13 +1,18 @@
-"""What is kept of a discussion: its record in the transcript, written and read, and its outcome."""
+"""What is kept of a discussion: its record in the transcript, written and read, and its outcome.
+
+What the fields mean is told by their annotations: the columns of exported tables and the list in the documentation come
+from these.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Final, cast
+from typing import Annotated, Final, Literal, cast
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 
 from mac_runner.environments.dialogue import Replies
 from mac_runner.environments.discussion.formats import benchmark_item
@@ -25,7 +30,6 @@ from mac_runner.environments.discussion.settings import DiscussionRole
 from mac_runner.environments.discussion.state import (
     DiscussionState,
     Ending,
-    Said,
     Seat,
     Statement,
     consensus,
@@ -45,37 +49,64 @@ from mac_runner.types import JsonObject, JsonValue
 class Participant(msgspec.Struct, frozen=True):
     """One agent of the discussion."""
 
-    agent: str
+    agent: Annotated[str, Meta(description="its id")]
     role: Annotated[DiscussionRole, Meta(description="its role in the discussion")]
     identity: Annotated[str, Meta(description="what it read of itself")] = ""
     shown: Annotated[str, Meta(description="what others saw of it besides its id")] = ""
     waits_for: Annotated[list[str], Meta(description="whom it speaks after within a round")] = []
     reads: Annotated[list[str], Meta(description="whose statements it reads")] = []
-    channels: list[str] = []
+    channels: Annotated[list[str], Meta(description="its private channels")] = []
+
+
+class Words(msgspec.Struct, frozen=True):
+    """What a statement says to all who read it."""
+
+    text: Annotated[str, Meta(description="its words")]
+    answer: Annotated[str | None, Meta(description="a choice, or words on an open question")] = None
+    how: Annotated[str, Meta(description="how the answer was recognised")] = ""
+    asks: Annotated[str, Meta(description="a moderator's question")] = ""
+    ends: Annotated[bool, Meta(description="whether a judge ends the discussion with it")] = False
 
 
 class Spoken(msgspec.Struct, frozen=True):
-    """The data of an event: the order of the choices, a statement, or words in a private channel."""
+    """The data of an event: of the question, which is the first, of a statement, or of words in a private channel."""
 
-    order: list[str] = []
-    round: int = 0
-    agent: str | None = None
-    role: DiscussionRole | None = None
-    """None of what is no statement."""
-    said: Said | None = None
+    question_id: Annotated[str | UnsetType | None, Meta(description="of the question")] = UNSET
+    order: Annotated[list[str] | UnsetType, Meta(description="of the question: its choices as they were shown")] = UNSET
+    round: Annotated[int | UnsetType, Meta(description="the round, from 0")] = UNSET
+    agent: Annotated[str | UnsetType, Meta(description="who spoke")] = UNSET
+    role: Annotated[DiscussionRole | UnsetType, Meta(description="of a statement: the role of who made it")] = UNSET
+    said: Annotated[
+        Words | UnsetType | None, Meta(description="of a statement: what it says; null where the agent passed")
+    ] = UNSET
+    channel: Annotated[str | UnsetType, Meta(description="a private channel")] = UNSET
+    text: Annotated[str | UnsetType, Meta(description="the words in it")] = UNSET
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An event of the record, as far as it is read again."""
+    """The question, a statement, or words in a private channel."""
 
-    data: Spoken
+    when: Annotated[str, Meta(description="when it was: `Question`, `Round 1`")]
+    turn: Annotated[str | None, Meta(description="the turn that made it; null for the question")]
+    audience: Annotated[list[str] | Literal["all"], Meta(description="`all`, or those who read it")]
+    text: Annotated[str, Meta(description="what it is, in words")]
+    data: Annotated[Spoken, Meta(description="what it is, as data")]
 
 
 class Record(msgspec.Struct, frozen=True):
-    """The environment's part of the transcript, as far as it is read again."""
+    """The environment's part of the transcript."""
 
-    participants: list[Participant] = []
-    events: list[Event] = []
+    participants: Annotated[list[Participant], Meta(description="who took part")] = []
+    events: Annotated[list[Event], Meta(description="what was asked and said, in order")] = []
+
+    def spoken(self) -> dict[tuple[int, str], tuple[int, Words | None]]:
+        """By round and agent, the event of each statement, and what it says."""
+        return {
+            (data.round, data.agent): (number, data.said or None)
+            for number, event in enumerate(self.events)
+            for data in (event.data,)
+            if data.role and data.agent and data.round is not UNSET
+        }
 
 
 def question_of(transcript: JsonObject) -> tuple[str, Question]:
@@ -94,7 +125,7 @@ DISCUSSION_AGENT_COLUMNS: Final = (
         _SEAT,
         "agent",
         {
-            **{name: column for name, column in columns_of(_SEAT, Participant).items() if column.meaning},
+            **columns_of(_SEAT, Participant, without=("agent", "channels")),
             "seat_more": ExportColumn("json", "what else the record has of its seat", source=f"{_SEAT}.*"),
         },
     ),
@@ -103,13 +134,29 @@ DISCUSSION_AGENT_COLUMNS: Final = (
 
 def record_of(state: DiscussionState) -> JsonObject:
     """The environment's part of the transcript."""
-    return {
-        "participants": [_json(_participant(seat)) for seat in state.seats],
-        "events": [
-            _asked(state),
-            *(event for statement in state.in_order() for event in _events(statement, state)),
-        ],
-    }
+    question = state.question
+    parts = (question.context, question.question, " / ".join(choice.text for choice in question.shown))
+    asked = Event(
+        when="Question",
+        turn=None,
+        audience="all",
+        text=" ".join(filter(None, parts)),
+        data=Spoken(question_id=question.question_id, order=_order(state)),
+    )
+    participants = [
+        Participant(
+            agent=seat.agent,
+            role=seat.role,
+            identity=seat.identity.own,
+            shown=seat.identity.shown,
+            waits_for=sorted(seat.waits_for),
+            reads=sorted(seat.reads),
+            channels=[*seat.channels],
+        )
+        for seat in state.seats
+    ]
+    said = (event for statement in state.in_order() for event in _events(statement, state))
+    return _json(Record(participants, [asked, *said]))
 
 
 def state_of(state: DiscussionState, ended_by: Ending | None) -> JsonObject:
@@ -203,67 +250,29 @@ def _short(answer: str | None) -> str | None:
     return None if answer is None else answer[:SHORT_ANSWER_CHARS_MAX]
 
 
-def _participant(seat: Seat) -> Participant:
-    return Participant(
-        agent=seat.agent,
-        role=seat.role,
-        identity=seat.identity.own,
-        shown=seat.identity.shown,
-        waits_for=sorted(seat.waits_for),
-        reads=sorted(seat.reads),
-        channels=[*seat.channels],
-    )
-
-
 def _order(state: DiscussionState) -> list[str]:
     return [choice.id for choice in state.question.shown]
 
 
-def _asked(state: DiscussionState) -> JsonObject:
-    question = state.question
-    parts = (question.context, question.question, " / ".join(choice.text for choice in question.shown))
-    text = " ".join(part for part in parts if part)
-    data: JsonObject = {"question_id": question.question_id, "order": [*_order(state)]}
-    return {"when": "Question", "turn": None, "audience": "all", "text": text, "data": data}
+def _events(statement: Statement, state: DiscussionState) -> Iterator[Event]:
+    """A statement. What it says in private channels are events of their own."""
+    said, agent, question = statement.said, statement.agent, state.question
 
+    def event(audience: list[str] | Literal["all"], text: str, data: Spoken) -> Event:
+        return Event(f"Round {statement.round + 1}", statement.turn, audience, text, data)
 
-def _events(statement: Statement, state: DiscussionState) -> Iterator[JsonObject]:
-    """A statement as the transcript's readers expect an event: when, who may learn of it, what it was in words.
-
-    What it says in private channels are events of their own.
-    """
-
-    def event(audience: JsonValue, in_words: str, /, **data: JsonValue) -> JsonObject:
-        return {
-            "when": f"Round {statement.round + 1}",
-            "turn": statement.turn,
-            "audience": audience,
-            "text": in_words,
-            "data": {"round": statement.round, "agent": statement.agent, **data},
-        }
-
-    said, agent = statement.said, statement.agent
     readers = [seat.agent for seat in state.seats if seat.agent == agent or agent in seat.reads | seat.waits_for]
-    audience: JsonValue = "all" if len(readers) == len(state.seats) else [*sorted(readers)]
-    if said is None:
-        yield event(audience, f"{agent} passes.", role=statement.role, said=None)
-        return
-    asked = f"Question: {defuse(said.asks)}" if said.asks else ""
-    text = " ".join(part for part in (_answer_text(said.answer, state), defuse(said.text), asked) if part)
-    parts: JsonObject = {
-        "text": said.text,
-        "answer": said.answer,
-        "how": said.how,
-        "asks": said.asks,
-        "ends": said.ends,
-    }
-    yield event(audience, f"{agent}: {text}", role=statement.role, said=parts)
-    for channel, words in said.asides:
-        members: JsonValue = [*sorted(seat.agent for seat in state.seats if channel in seat.channels)]
-        yield event(members, f"{agent} in {channel}: {defuse(words)}", channel=channel, text=words)
-
-
-def _answer_text(answer: str | None, state: DiscussionState) -> str:
-    if answer is None:
-        return ""
-    return f"[{state.question.choice(answer).text}]" if state.question.choices else defuse(answer)
+    spoken = Spoken(round=statement.round, agent=agent, role=statement.role, said=None)
+    text = f"{agent} passes."
+    if said is not None:
+        spoken = replace(spoken, said=Words(said.text, said.answer, said.how, said.asks, said.ends))
+        answer = defuse(said.answer or "")
+        if said.answer is not None and question.choices:
+            answer = f"[{question.choice(said.answer).text}]"
+        asked = f"Question: {defuse(said.asks)}" if said.asks else ""
+        text = f"{agent}: {' '.join(filter(None, (answer, defuse(said.text), asked)))}"
+    yield event("all" if len(readers) == len(state.seats) else sorted(readers), text, spoken)
+    for channel, words in said.asides if said is not None else ():
+        members = sorted(seat.agent for seat in state.seats if channel in seat.channels)
+        data = Spoken(round=statement.round, agent=agent, channel=channel, text=words)
+        yield event(members, f"{agent} in {channel}: {defuse(words)}", data)

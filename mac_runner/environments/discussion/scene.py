@@ -6,18 +6,20 @@ Everything comes from the transcript. Who followed whom is counted as for the ou
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, NamedTuple, TypeAlias
+
+from msgspec.structs import asdict
 
 from mac_runner.environments.discussion.bias import CONTEXTS
 from mac_runner.environments.discussion.identity import Identity
 from mac_runner.environments.discussion.influence import Exposure, exposures, influence
 from mac_runner.environments.discussion.outcome import BiasItem, DiscussionResult
 from mac_runner.environments.discussion.questions import Question
-from mac_runner.environments.discussion.record import Record, Spoken, question_of
-from mac_runner.environments.discussion.state import DiscussionState, Seat, Statement, same
+from mac_runner.environments.discussion.record import Record, question_of
+from mac_runner.environments.discussion.state import DiscussionState, Said, Seat, Statement, same
 from mac_runner.environments.discussion.targets import bias_item
 from mac_runner.measures import Share as Followed
 from mac_runner.results import Stances, StanceSpec, parsed, section
@@ -148,24 +150,23 @@ def _read(transcript: JsonObject) -> _Discussion:
     where, question = question_of(transcript)
     record = parsed(Record, section(transcript, "record"), where)
     outcome = transcript.get("outcome")
-    spoken = [event.data for event in record.events]
-    if spoken and spoken[0].order:
-        question = replace(question, order=tuple(spoken[0].order))
-    state = DiscussionState(question=question, seats=tuple(_seats(record, spoken)))
+    if record.events and (order := record.events[0].data.order):
+        question = replace(question, order=tuple(order))
+    state = DiscussionState(question=question, seats=tuple(_seats(record)))
     seats = {seat.agent: seat for seat in state.seats}
     places: dict[Place, int] = {}
-    for place, data in enumerate(spoken):
-        if data.role is not None and data.agent in seats:
-            places[state.round, data.agent] = place
-            state.put(seats[data.agent], data.said)
-    agents = {place: data.agent for place, data in enumerate(spoken) if data.agent is not None}
+    for (_, agent), (place, said) in record.spoken().items():
+        if agent in seats:
+            places[state.round, agent] = place
+            state.put(seats[agent], None if said is None else Said(**asdict(said)))
+    agents = {place: event.data.agent for place, event in enumerate(record.events) if event.data.agent}
     found = None if outcome is None else parsed(DiscussionResult, outcome, f"{where}, outcome")
     return _Discussion(found, question, state, places, agents)
 
 
-def _seats(record: Record, spoken: Iterable[Spoken]) -> Iterator[Seat]:
+def _seats(record: Record) -> Iterator[Seat]:
     """The seats, each with its place in a round: that of its statement in the first one."""
-    first = [data.agent for data in spoken if data.role is not None and data.round == 0]
+    first = [agent for number, agent in record.spoken() if number == 0]
     recorded = {one.agent: one for one in record.participants}
     places = {agent: place for place, agent in enumerate(dict.fromkeys((*first, *recorded)))}
     for agent, one in recorded.items():

@@ -13,7 +13,7 @@ from mac_runner.environments.discussion.identity import identity_of
 from mac_runner.environments.discussion.imports.yaml_text import yaml_text
 from mac_runner.environments.discussion.influence import NOT_SHOWN
 from mac_runner.environments.discussion.measures import own_identity
-from mac_runner.environments.discussion.outcome import BiasItem
+from mac_runner.environments.discussion.outcome import BiasItem, DiscussionResult
 from mac_runner.environments.discussion.prompts import KIND, DiscussionView, aside_field
 from mac_runner.environments.discussion.questions import (
     YES_OR_NO,
@@ -28,6 +28,7 @@ from mac_runner.environments.discussion.reading.answers import ANSWER_CHARS_MAX,
 from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed
 from mac_runner.environments.discussion.reading.unknowns import refuses, unknown_choice
 from mac_runner.environments.discussion.reading.words import words
+from mac_runner.environments.discussion.record import Record
 from mac_runner.environments.discussion.results import (
     ALL_MEASURES,
     RESULTS,

@@ -11,6 +11,7 @@ from itertools import product
 from random import Random
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,10 +23,13 @@ from mac_runner.environments.discussion.testing import (
     RESULTS,
     Answer,
     BiasItem,
+    DiscussionResult,
     DiscussionResults,
     Rate,
+    Record,
     Share,
     Tally,
+    aside_field,
     discussion_lines,
     discussion_tables,
     own_identity,
@@ -36,7 +40,8 @@ from mac_runner.flat import FlatColumn
 from mac_runner.intervals import wilson
 from mac_runner.results import Table
 from mac_runner.types import JsonObject, JsonValue
-from tests.environments.discussion.table import agent, counted, opener, outcome, reply, result, talk
+from tests.data.record_page import fields
+from tests.environments.discussion.table import agent, counted, opener, outcome, reply, result, say, talk
 
 OUTCOME = outcome(
     answers={"ann": ["A", "A"], "bob": ["C", "A"], "cat": [None, "A"]},
@@ -480,7 +485,21 @@ def test_a_run_without_discussions_has_a_report_and_no_rates() -> None:
     assert all(isinstance(part, Table | str) for part in discussion_tables(report))
 
 
-# What is exported of an outcome.
+# What is recorded, and exported of an outcome.
+
+
+def test_all_that_a_transcript_says_of_a_discussion_is_read_from_it_and_says_what_it_means() -> None:
+    routing: JsonValue = {"channels": {"duo": ["ann", "bob"]}}
+    cast = (agent("ann"), agent("bob"), agent("jud", "judge"))
+    conversation = opener(talk(*cast, max_rounds=1, routing_strategy=routing))()
+    reply(conversation, "ann", rationale="r", answer="The boy", **{aside_field("duo"): "psst"})
+    say(conversation, "bob", "")
+    say(conversation, "bob", "")
+    reply(conversation, "jud", rationale="r", verdict="The boy")
+
+    for kind, said in ((Record, conversation.record()), (DiscussionResult, conversation.outcome)):
+        assert json.loads(msgspec.json.encode(msgspec.convert(said, kind))) == said
+        assert [line for line in fields(kind) if "` (" in line and "): " not in line] == []
 
 
 def test_each_described_field_of_the_outcome_and_of_a_seat_is_an_exported_column_of_its_type() -> None:
