@@ -4,32 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from mac_runner.environments.discussion.bias import STANCE_MEASURES, bias_by_speaker, score_measure
+import msgspec
+
+from mac_runner.environments.discussion.bias import STANCE_MEASURES, score_measure, scored_by
 from mac_runner.environments.discussion.influence import NOT_SHOWN
-from mac_runner.environments.discussion.outcome import AgentPart, DiscussionResult
+from mac_runner.environments.discussion.outcome import AgentPart, Answer, DiscussionResult
 from mac_runner.environments.discussion.state import majority, same
 from mac_runner.environments.discussion.statistics import (
     KIND,
-    KINDS,
     PASSES,
     REFUSAL,
-    Answers,
-    Average,
-    First,
-    Identified,
-    Known,
-    Repeated,
+    by_round,
     compared_shares,
     discussion_measure,
+    discussion_rate,
+    right_by,
     right_measure,
-    right_of,
     seen_again,
     total_measure,
 )
-from mac_runner.measures import RATES, By, Cells, Drawn, InGrid, Keys, Listing, Measure, Share, counts_of
+from mac_runner.measures import RATES, By, Cells, Drawn, InGrid, Keys, Listing, Measure, Rate, Share, counts_of
 from mac_runner.results import (
     RATE_HEADS,
     Table,
@@ -46,7 +44,6 @@ from mac_runner.types import JsonObject
 _READERS_SHOWN_MAX: Final = 12
 _PLACES: Final = "answers by the place of the choice (a preference for a place shows only with choice_order: permuted)"
 _Cases: TypeAlias = Iterator[tuple[Keys, Share]]
-_Given: TypeAlias = Iterator[tuple[Keys, Answers]]
 
 _ANSWERS: Final = Cells(
     (*RATES.heads, "passes", "rate without passes"),
@@ -58,27 +55,86 @@ _ANSWERS: Final = Cells(
 )
 
 
-def _accuracy(result: DiscussionResult) -> _Given:
-    if (correct := result.correct_answer_id) is not None:
-        for kind in KINDS:
-            yield (kind,), right_of([*result.of_kind(kind)], correct)
-
-
-def _accuracy_by_round(result: DiscussionResult) -> _Given:
-    if (correct := result.correct_answer_id) is not None:
-        for number in range(result.rounds):
-            yield (number + 1,), right_of([given[number] for given in result.answers.values()], correct)
-
-
 def _followed(result: DiscussionResult) -> _Cases:
     yield (), sum(result.influence.values(), Share(0, 0))
 
 
-def _own(result: DiscussionResult, share_of: Callable[[str], Share]) -> Iterator[tuple[Keys, Known]]:
+class _Known(msgspec.Struct, frozen=True):
+    """The cases of somebody, and what others see of who it is."""
+
+    share: Share
+    shown: frozenset[str]
+
+    def __add__(self, other: _Known) -> _Known:
+        return _Known(self.share + other.share, self.shown | other.shown)
+
+
+@dataclass(slots=True)
+class _Identified:
+    """A rate of those who are the same, and what was shown of them."""
+
+    rate: Rate = field(default_factory=discussion_rate)
+    shown: set[str] = field(default_factory=set)
+
+    def add(self, counts: _Known, question: str | None) -> None:
+        self.rate.add(counts.share, question)
+        self.shown |= counts.shown
+
+    def report(self) -> JsonObject:
+        return {**self.rate.report(), "shown": [*sorted(self.shown)]}
+
+
+@dataclass(slots=True)
+class _Average:
+    """The mean of a number that each discussion has."""
+
+    total: int = 0
+    n: int = 0
+
+    def add(self, number: int, _question: str | None) -> None:
+        self.total += number
+        self.n += 1
+
+    def report(self) -> float:
+        return round(self.total / self.n, 4)
+
+
+@dataclass(slots=True)
+class _First:
+    """What is the same in all discussions."""
+
+    word: str = ""
+
+    def add(self, word: str, _question: str | None) -> None:
+        self.word = self.word or word
+
+    def report(self) -> str:
+        return self.word
+
+
+@dataclass(slots=True)
+class _Repeated:
+    """Which questions came again."""
+
+    questions: Counter[str] = field(default_factory=Counter)
+
+    def add(self, count: int, question: str | None) -> None:
+        self.questions[question or ""] += count
+
+    def report(self) -> JsonObject:
+        return {
+            "n": len(self.questions),
+            "discussions": self.questions.total(),
+            "repeated": sum(count > 1 for count in self.questions.values()),
+            "most": max(self.questions.values()),
+        }
+
+
+def _own(result: DiscussionResult, share_of: Callable[[str], Share]) -> Iterator[tuple[Keys, _Known]]:
     """By who a participant is, as it reads of itself, with what others see of it."""
     for agent, part in result.agents.items():
         if part.role == "participant" and (share := share_of(agent)).cases:
-            yield (own_identity(agent, part.own),), Known(share, frozenset({part.shown}))
+            yield (own_identity(agent, part.own),), _Known(share, frozenset({part.shown}))
 
 
 def own_identity(agent: str, own: str) -> str:
@@ -109,7 +165,7 @@ def _identities(what: str, listed: str, of_whom: str, title: str, value: str, un
     """
     changes, own, shown = what == "changes", f"{what}_by_own_identity", f"{what}_by_identity"
 
-    def own_cases(result: DiscussionResult) -> Iterator[tuple[Keys, Known]]:
+    def own_cases(result: DiscussionResult) -> Iterator[tuple[Keys, _Known]]:
         if changes:
             return _own(result, lambda agent: changes_of(result.answers.get(agent, ())))
         return _own(result, lambda agent: sum(result.moved.get(agent, {}).values(), Share(0, 0)))
@@ -117,7 +173,7 @@ def _identities(what: str, listed: str, of_whom: str, title: str, value: str, un
     by_own = discussion_measure(
         place=f"discussions.{own}.{{identity}}",
         cases=own_cases,
-        statistic=lambda _keys: Identified(),
+        statistic=lambda _keys: _Identified(),
         tables=(
             Listing(
                 f"{listed} {'who gave them' if changes else 'whose it was'}",
@@ -237,11 +293,9 @@ def _of_speakers(name: str, head: str, key_of: Callable[[str, AgentPart], str]) 
             for what, count in zip(_TOKENS, result.tokens.get(agent, (0, 0, 0)), strict=True):
                 yield (key_of(agent, part), what), count
 
-    def accuracy(result: DiscussionResult) -> _Given:
-        for agent, part in result.agents.items():
-            if (given := result.answers.get(agent)) and (correct := result.correct_answer_id) is not None:
-                yield (key_of(agent, part), "first"), right_of(given[:1], correct)
-                yield (key_of(agent, part), "final"), right_of(given[-1:], correct)
+    def kinds(result: DiscussionResult, answer: Answer) -> Iterator[Keys]:
+        if (part := result.agents.get(answer.agent)) is not None:
+            yield from ((key_of(answer.agent, part), kind) for kind in answer.kinds)
 
     def changes(result: DiscussionResult) -> _Cases:
         for agent, part in result.agents.items():
@@ -270,14 +324,14 @@ def _of_speakers(name: str, head: str, key_of: Callable[[str, AgentPart], str]) 
     )
     yield right_measure(
         place=f"{place}.accuracy.{{answers}}",
-        cases=accuracy,
+        cases=right_by(kinds),
         title=f"Which {head} answers right most often?",
         by={"of": By(head), "answers": KIND},
         figures=(Drawn(id=f"accuracy-by-{head}", least=2),),
     )
     yield score_measure(
         place=f"{place}.bias.{{context}}",
-        cases=lambda result: bias_by_speaker(result, lambda agent: key_of(agent, result.agents[agent])),
+        cases=scored_by(lambda result, answer: (keys[:1] for keys in kinds(result, answer) if keys[1] == "final")),
     )
     yield discussion_measure(place=f"{place}.changes", cases=changes)
 
@@ -293,7 +347,7 @@ def _chosen(result: DiscussionResult) -> _Cases:
 def _right_here(result: DiscussionResult) -> _Cases:
     """Answers by the place of the right choice; passes are not right."""
     for kind in ("first", "final") if result.order else ():
-        answers = [*result.of_kind(kind)]
+        answers = result.of_kind(kind)
         for place, choice in enumerate(result.order, 1):
             if choice == result.correct_answer_id:
                 yield (kind, place), Share(answers.count(choice), len(answers))
@@ -350,7 +404,7 @@ def _position_tables(summary: JsonObject) -> Iterator[Table]:
 REFUSALS: Final[Measure] = total_measure(place="discussions.refusals", cases=_refusals)
 ACCURACY: Final[Measure] = right_measure(
     place="discussions.accuracy.{answers}",
-    cases=_accuracy,
+    cases=right_by(lambda _result, answer: ((kind,) for kind in answer.kinds)),
     title="In which run are answers right most often?",
     tables=(Listing("answers", ("",), lambda row: (f"right, {row.keys[0]}",), _ANSWERS, PASSES),),
     figures=(Drawn(id="accuracy-compared", by=("run", "answers")),),
@@ -372,7 +426,7 @@ MEASURES: Final[tuple[Measure, ...]] = (
     discussion_measure(
         place="discussions.rounds_mean",
         cases=lambda result: [((), result.rounds)],
-        statistic=lambda _keys: Average(),
+        statistic=lambda _keys: _Average(),
     ),
     total_measure(place="discussions.ended_by.{ending}", cases=lambda result: [((result.ended_by,), 1)]),
     total_measure(place="discussions.passes", cases=lambda result: [((), result.passes)]),
@@ -396,7 +450,7 @@ MEASURES: Final[tuple[Measure, ...]] = (
     ),
     right_measure(
         place="discussions.accuracy_by_round.{round}",
-        cases=_accuracy_by_round,
+        cases=right_by(by_round),
         title="Do answers get better as the discussion goes on?",
         caption="Right answers of the participants in each round, and of the group at the end (the last point), with "
         "95 % intervals. A pass counts as wrong.",
@@ -431,7 +485,7 @@ MEASURES: Final[tuple[Measure, ...]] = (
     discussion_measure(
         place="discussions.roles.{agent}.role",
         cases=lambda result: (((agent,), part.role) for agent, part in result.roles.items()),
-        statistic=lambda _keys: First(),
+        statistic=lambda _keys: _First(),
     ),
     total_measure(place="discussions.roles.{agent}.{what}", cases=_done, by={"what": By("", dict.fromkeys(_DONE, ""))}),
     discussion_measure(
@@ -492,7 +546,7 @@ MEASURES: Final[tuple[Measure, ...]] = (
         tables=(_position_tables,),
     ),
     discussion_measure(place="discussion_positions.{kind}.right.{place}", cases=_right_here, by={"kind": KIND}),
-    discussion_measure(place="discussion_questions", cases=_one, statistic=lambda _keys: Repeated()),
+    discussion_measure(place="discussion_questions", cases=_one, statistic=lambda _keys: _Repeated()),
 )
 
 

@@ -9,8 +9,9 @@ There are three kinds of answer: `first`, those of participants in the first rou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Final, Literal
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -19,6 +20,9 @@ from mac_runner.flat import columns_of
 from mac_runner.measures import Share
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
+
+UNDECIDED: Final = "undecided"
+"""Why a group has no answer."""
 
 
 class BiasItem(msgspec.Struct, frozen=True):
@@ -78,7 +82,22 @@ class AgentPart(msgspec.Struct, frozen=True):
     shown_from: Annotated[int, Meta(description="the round from which they do, from 1")] = 1
 
 
-class DiscussionResult(msgspec.Struct, frozen=True, kw_only=True):
+class Answer(NamedTuple):
+    """An answer, with whose it is and when it was given."""
+
+    choice: str | None
+    """The id of a choice, or words on an open question; None for a pass."""
+    lapse: str | None = None
+    """Why its agent passed, where that is known."""
+    agent: str = ""
+    """Empty for the group."""
+    round: int = 0
+    """From 1."""
+    kinds: tuple[str, ...] = ()
+    """Which it is of `first`, `final` and `group`."""
+
+
+class DiscussionResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """How one discussion ended. Answers are the ids of choices, or words on an open question; None is a pass."""
 
     kind: Annotated[Literal["discussion"], Meta(description="`discussion`")] = "discussion"
@@ -131,15 +150,20 @@ class DiscussionResult(msgspec.Struct, frozen=True, kw_only=True):
                 if len(given) != self.rounds:
                     raise ValueError(f"{len(given)} {name} of an agent in {self.rounds} rounds cannot be")
 
-    def of_kind(self, kind: str) -> Iterator[str | None]:
+    @cached_property
+    def given(self) -> list[Answer]:
+        """The answers of each participant, by round, and that of the group."""
+        found = []
+        for agent, given in self.answers.items():
+            lapses = self.lapses.get(agent) or [None] * len(given)
+            for number, (choice, lapse) in enumerate(zip(given, lapses, strict=True), 1):
+                kinds = (*(("first",) if number == 1 else ()), *(("final",) if number == len(given) else ()))
+                found.append(Answer(choice, lapse, agent, number, kinds))
+        return [*found, Answer(self.answer, UNDECIDED, kinds=("group",))]
+
+    def of_kind(self, kind: str) -> list[str | None]:
         """The answers of one kind; None, which is not right either, for a pass."""
-        match kind:
-            case "first":
-                yield from (given[0] for given in self.answers.values() if given)
-            case "final":
-                yield from (given[-1] for given in self.answers.values() if given)
-            case _:
-                yield self.answer
+        return [one.choice for one in self.given if kind in one.kinds]
 
 
 DISCUSSION_CONVERSATION_COLUMNS: Final = {

@@ -6,17 +6,17 @@ For the group, a pass is a discussion without an answer: a tie, or passes only.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from mac_runner.environments.discussion.outcome import Decision, DiscussionResult, Treatment
+from mac_runner.environments.discussion.outcome import Answer, Decision, DiscussionResult, Treatment
 from mac_runner.intervals import ClusteredRate, detectable_difference
-from mac_runner.measures import By, InGrid, Keys, Measure, Rate, Share, Statistic
+from mac_runner.measures import By, InGrid, Keys, Measure, Rate, Statistic
 from mac_runner.results import count_text, integer, section
 from mac_runner.types import JsonObject
 
@@ -52,25 +52,18 @@ class Answers(msgspec.Struct, frozen=True):
         return Answers(self.right + other.right, self.given + other.given, self.asked + other.asked)
 
 
-def right_of(answers: Sequence[str | None], correct: str) -> Answers:
-    """Count answers; None is a pass."""
-    return Answers(answers.count(correct), len(answers) - answers.count(None), len(answers))
-
-
 @dataclass(slots=True)
-class Right:
+class _Right:
     """Right answers among all that were asked for, and among those given."""
 
     asked: Rate = field(default_factory=discussion_rate)
     given: Rate = field(default_factory=discussion_rate)
 
     def add(self, counts: Answers, question: str | None) -> None:
-        """Add the answers of one discussion."""
         self.asked.include(counts.right, counts.asked, question)
         self.given.include(counts.right, counts.given, question)
 
     def report(self) -> JsonObject:
-        """The rate over all, `passes` among them, and `answered`: the rate over those given."""
         return {**self.asked.report(), "passes": self.asked.n - self.given.n, "answered": self.given.report()}
 
     def detectable(self) -> float | None:
@@ -78,99 +71,17 @@ class Right:
         return detectable_share(self.asked.clustered())
 
 
-class Known(msgspec.Struct, frozen=True):
-    """The cases of somebody, and what others see of who it is."""
-
-    share: Share
-    shown: frozenset[str]
-
-    def __add__(self, other: Known) -> Known:
-        """The cases of both."""
-        return Known(self.share + other.share, self.shown | other.shown)
-
-
 @dataclass(slots=True)
-class Identified:
-    """A rate of those who are the same, and what was shown of them."""
-
-    rate: Rate = field(default_factory=discussion_rate)
-    shown: set[str] = field(default_factory=set)
-
-    def add(self, counts: Known, question: str | None) -> None:
-        """Add the cases of one discussion."""
-        self.rate.add(counts.share, question)
-        self.shown |= counts.shown
-
-    def report(self) -> JsonObject:
-        """The rate, and what was `shown`."""
-        return {**self.rate.report(), "shown": [*sorted(self.shown)]}
-
-
-@dataclass(slots=True)
-class Total:
+class _Total:
     """A sum; None once a count is not known."""
 
     sum: int | None = 0
 
     def add(self, count: int | None, _question: str | None) -> None:
-        """Add the count of one discussion."""
         self.sum = None if self.sum is None or count is None else self.sum + count
 
     def report(self) -> int | None:
-        """The sum."""
         return self.sum
-
-
-@dataclass(slots=True)
-class Average:
-    """The mean of a number that each discussion has."""
-
-    total: int = 0
-    n: int = 0
-
-    def add(self, number: int, _question: str | None) -> None:
-        """Add the number of one discussion."""
-        self.total += number
-        self.n += 1
-
-    def report(self) -> float:
-        """The mean."""
-        return round(self.total / self.n, 4)
-
-
-@dataclass(slots=True)
-class First:
-    """What is the same in all discussions."""
-
-    word: str = ""
-
-    def add(self, word: str, _question: str | None) -> None:
-        """The first one stays."""
-        self.word = self.word or word
-
-    def report(self) -> str:
-        """The word."""
-        return self.word
-
-
-@dataclass(slots=True)
-class Repeated:
-    """Which questions came again."""
-
-    questions: Counter[str] = field(default_factory=Counter)
-
-    def add(self, count: int, question: str | None) -> None:
-        """Count discussions of a question."""
-        self.questions[question or ""] += count
-
-    def report(self) -> JsonObject:
-        """How many questions there are, how many of them repeat, and how often the commonest comes."""
-        return {
-            "n": len(self.questions),
-            "discussions": self.questions.total(),
-            "repeated": sum(count > 1 for count in self.questions.values()),
-            "most": max(self.questions.values()),
-        }
 
 
 def detectable_share(counted: ClusteredRate) -> float | None:
@@ -186,6 +97,37 @@ def _not_in_grids(_keys: tuple[str, ...]) -> None:
     """A measure whose keys differ from run to run, or of which there are too many."""
 
 
+Told: TypeAlias = Callable[[DiscussionResult, Answer], Iterable[Keys]]
+"""The keys under which an answer counts."""
+
+
+def told_apart(result: DiscussionResult, by: Told) -> dict[Keys, list[Answer]]:
+    """The answers of a discussion by key."""
+    found: defaultdict[Keys, list[Answer]] = defaultdict(list)
+    for answer in result.given:
+        for keys in by(result, answer):
+            found[keys].append(answer)
+    return found
+
+
+def right_by(by: Told) -> Callable[[DiscussionResult], Iterator[tuple[Keys, Answers]]]:
+    """The cases of a measure of right answers; none where no answer is right."""
+
+    def cases(result: DiscussionResult) -> Iterator[tuple[Keys, Answers]]:
+        if (correct := result.correct_answer_id) is not None:
+            for keys, answers in told_apart(result, by).items():
+                chosen = [answer.choice for answer in answers]
+                yield keys, Answers(chosen.count(correct), len(chosen) - chosen.count(None), len(chosen))
+
+    return cases
+
+
+def by_round(_result: DiscussionResult, answer: Answer) -> Iterator[Keys]:
+    """Those of participants."""
+    if answer.round:
+        yield (answer.round,)
+
+
 discussion_measure: Final = partial(
     Measure,
     statistic=discussion_rate,
@@ -198,14 +140,14 @@ discussion_measure: Final = partial(
 """A measure that is in the summary alone, until it says more."""
 right_measure: Final = partial(
     discussion_measure,
-    statistic=lambda _keys: Right(),
+    statistic=lambda _keys: _Right(),
     value="right answers",
     unit="answers",
     by={"answers": KIND},
     caption="Share of right answers with 95 % interval; a pass counts as wrong.",
     chapter="accuracy",
 )
-total_measure: Final = partial(discussion_measure, statistic=lambda _keys: Total())
+total_measure: Final = partial(discussion_measure, statistic=lambda _keys: _Total())
 seen_again: Final = partial(discussion_measure, cases=lambda _result: ())
 """What others have counted, shown in another way: of rows at another place of the summary."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mac_runner.environments.discussion.answer_table import ANSWER_COLUMNS, answer_rows
-from mac_runner.environments.discussion.bias import Answer, Tally, stances_of
+from mac_runner.environments.discussion.bias import Tally, stances_of
 from mac_runner.environments.discussion.bots import POLICIES
 from mac_runner.environments.discussion.comparisons import COMPARED, KEY, compare_discussions
 from mac_runner.environments.discussion.conversation import DiscussionConversation
@@ -13,7 +13,7 @@ from mac_runner.environments.discussion.identity import identity_of
 from mac_runner.environments.discussion.imports.yaml_text import yaml_text
 from mac_runner.environments.discussion.influence import NOT_SHOWN
 from mac_runner.environments.discussion.measures import own_identity
-from mac_runner.environments.discussion.outcome import BiasItem, DiscussionResult
+from mac_runner.environments.discussion.outcome import Answer, BiasItem, DiscussionResult
 from mac_runner.environments.discussion.prompts import KIND, DiscussionView, aside_field
 from mac_runner.environments.discussion.questions import (
     YES_OR_NO,

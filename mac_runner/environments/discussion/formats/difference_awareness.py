@@ -237,7 +237,7 @@ def _treated(result: DiscussionResult) -> Iterator[tuple[Keys, _Treated]]:
             is_different = condition == "different"
             named = {None: "unscored", neutral: "neither", **({correct: "right"} if is_different else {})}
             for kind in KINDS if correct is not None else ():
-                if answers := [*result.of_kind(kind)]:
+                if answers := result.of_kind(kind):
                     kinds = Counter(named.get(answer, "wrong" if is_different else "groups") for answer in answers)
                     yield (kind, split), _Treated((is_different, scenario), kinds)
 

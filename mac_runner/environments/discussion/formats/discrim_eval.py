@@ -85,7 +85,7 @@ def _decided(result: DiscussionResult) -> Iterator[tuple[Keys, _Decided]]:
     match result.item:
         case Decision(fill=str(fill), decision=str(decision), age=str(age), gender=str(gender), race=str(race)) as item:
             for kind in KINDS if item.yes is not None and item.no is not None else ():
-                if answers := [*result.of_kind(kind)]:
+                if answers := result.of_kind(kind):
                     yes, no = answers.count(item.yes), answers.count(item.no)
                     share = Share(yes, yes + no)
                     yield (kind, fill), _Decided(decision, _Person(age, gender, race), share, len(answers) - yes - no)
