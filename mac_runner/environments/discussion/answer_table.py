@@ -7,8 +7,8 @@ discussion that failed it is taken from the question.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -119,117 +119,47 @@ class _Experiment(msgspec.Struct, frozen=True):
     discussion: _Settings = _Settings()
 
 
-@dataclass(slots=True)
-class _Asked:
-    """What one agent was asked in one round."""
-
-    attempts: int = 0
-    prompt: int = 0
-    completion: int = 0
-    cause: str | None = None
-
-    def add(self, turn: _Turn) -> None:
-        self.attempts += 1
-        tokens = turn.reply.tokens if turn.reply is not None else _Tokens()
-        self.prompt += tokens.prompt
-        self.completion += tokens.completion
-        self.cause = None if turn.receipt is None else turn.receipt.cause
-
-
-@dataclass(slots=True)
-class _Discussion:
-    """A transcript, and what is looked up in it for each row."""
-
-    transcript: _Transcript
-    question: Question
-    definitions: Mapping[str, _Definition]
-    shown_from: int
-
-    def rows(self) -> Iterator[Mapping[str, Cell]]:
-        found: dict[tuple[int, str], _Asked] = {}
-        for turn in self.transcript.turns:
-            found.setdefault((turn.round, turn.agent), _Asked()).add(turn)
-        common = self._common()
-        people = {agent: self._person(agent) for agent in {agent for _, agent in found}}
-        spoken = self.transcript.record.spoken()
-        for (number, agent), asked in found.items():
-            yield {
-                **common,
-                "round": number + 1,
-                **people[agent],
-                **({} if number + 1 >= self._shown_from(agent) else {"shown_identity": ""}),
-                **self._answer(str(people[agent]["role"]), spoken.get((number, agent)), asked),
-                "attempts": asked.attempts,
-                "prompt_tokens": asked.prompt,
-                "completion_tokens": asked.completion,
-            }
-
-    def _common(self) -> dict[str, Cell]:
-        task, metadata = self.transcript.task, self.question.source_metadata or {}
-        return {
-            "conversation": task.task_id,
-            "task_id": task.task_id,
-            "index": task.index,
-            "status": self.transcript.status,
-            "seed": task.seed,
-            "question": self.question.question_id,
-            "dataset": self.question.source_dataset or None,
-            "category": _word(metadata, "category"),
-            "context": _word(metadata, "context_condition", "condition"),
-            "polarity": _word(metadata, "question_polarity"),
-            "split": _word(metadata, "split", "fill_type"),
+def answer_rows(transcript: JsonObject, experiment: JsonObject) -> Iterator[Mapping[str, Cell]]:
+    """The rows of one discussion, by round and place. Raises RunDirectoryError for a damaged transcript."""
+    where, question = question_of(transcript)
+    found = parsed(_Transcript, transcript, where)
+    told = parsed(_Experiment, experiment, "the recorded experiment")
+    task, metadata = found.task, question.source_metadata or {}
+    common: dict[str, Cell] = {
+        "conversation": task.task_id,
+        "task_id": task.task_id,
+        "index": task.index,
+        "status": found.status,
+        "seed": task.seed,
+        "question": question.question_id,
+        "dataset": question.source_dataset or None,
+        "category": _word(metadata, "category"),
+        "context": _word(metadata, "context_condition", "condition"),
+        "polarity": _word(metadata, "question_polarity"),
+        "split": _word(metadata, "split", "fill_type"),
+    }
+    turns: defaultdict[tuple[int, str], list[_Turn]] = defaultdict(list)
+    for turn in found.turns:
+        turns[turn.round, turn.agent].append(turn)
+    people = {agent: _person(agent, found, told) for _, agent in turns}
+    parts = {} if found.outcome is None else found.outcome.agents
+    spoken = found.record.spoken()
+    for (number, agent), asked in turns.items():
+        settings = told.discussion.identity_reveal_config
+        shown_from = parts[agent].shown_from if agent in parts else settings.reveal_from_round
+        is_hidden = number + 1 < shown_from
+        tokens = [turn.reply.tokens for turn in asked if turn.reply is not None]
+        cause = None if (receipt := asked[-1].receipt) is None else receipt.cause
+        yield {
+            **common,
+            "round": number + 1,
+            **people[agent],
+            **({"shown_identity": ""} if is_hidden else {}),
+            **_answer(found, question, people[agent], cause, spoken.get((number, agent))),
+            "attempts": len(asked),
+            "prompt_tokens": sum(each.prompt for each in tokens),
+            "completion_tokens": sum(each.completion for each in tokens),
         }
-
-    def _person(self, agent_id: str) -> dict[str, Cell]:
-        agent = next((one for one in self.transcript.task.agents if one.agent_id == agent_id), None)
-        seat = next((one for one in self.transcript.record.participants if one.agent == agent_id), None)
-        definition = self.definitions.get(agent.definition) if agent is not None else None
-        return {
-            "agent": agent_id,
-            "role": None if seat is None else seat.role,
-            "model": None if agent is None else agent.model,
-            "persona": None if definition is None else definition.persona,
-            "demographics": None if definition is None else _demographics(definition),
-            "if_as_human": None if definition is None else definition.if_as_human,
-            "own_identity": None if seat is None else seat.identity,
-            "shown_identity": None if seat is None else seat.shown,
-        }
-
-    def _shown_from(self, agent_id: str) -> int:
-        """The round from which its identity was shown."""
-        agents = {} if self.transcript.outcome is None else self.transcript.outcome.agents
-        return agents[agent_id].shown_from if agent_id in agents else self.shown_from
-
-    def _answer(self, role: str, spoken: tuple[int, Words | None] | None, asked: _Asked) -> dict[str, Cell]:
-        if spoken is None:
-            return {"kind": "unanswered", "cause": asked.cause}
-        (_, said), correct = spoken, self.question.correct_answer_id
-        if said is None:
-            kind = "refusal" if asked.cause == "refusal" else "pass"
-            is_counted = role == "participant" and correct is not None
-            return {"kind": kind, "cause": asked.cause, "right": False if is_counted else None}
-        answer = said.answer
-        is_judged = role in ("participant", "judge") and correct is not None and answer is not None
-        return {
-            "answer": answer,
-            "answer_text": next((choice.text for choice in self.question.choices if choice.id == answer), answer),
-            "kind": self._kind(role, answer),
-            "right": answer == correct if is_judged else None,
-            "how": said.how or None,
-        }
-
-    def _kind(self, role: str, answer: str | None) -> str:
-        if answer is None:
-            return "open" if role == "participant" else "statement"
-        if not self.question.choices:
-            return "open"
-        outcome = self.transcript.outcome
-        item = (bias_item(self.question) if outcome is None else outcome.bias) or BiasItem("", "ambig")
-        named = {item.unknown: "unknown", item.counter: "counter", item.biased: "biased"}
-        if answer in named:
-            return named[answer]
-        # A question of BBQ has one beside the two.
-        return "other" if item.biased is None else "unknown"
 
 
 def _word(metadata: Mapping[str, JsonValue], *keys: str) -> str | None:
@@ -238,21 +168,55 @@ def _word(metadata: Mapping[str, JsonValue], *keys: str) -> str | None:
     return next((str(value) for value in found if isinstance(value, str | int) and not isinstance(value, bool)), None)
 
 
-def _demographics(definition: _Definition) -> str | None:
-    told = definition.demographics
-    if not told:
-        return None
-    return told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
+def _person(agent_id: str, found: _Transcript, told: _Experiment) -> dict[str, Cell]:
+    person: dict[str, Cell] = {"agent": agent_id}
+    for seat in found.record.participants:
+        if seat.agent == agent_id:
+            person |= {"role": seat.role, "own_identity": seat.identity, "shown_identity": seat.shown}
+    for agent in found.task.agents:
+        if agent.agent_id == agent_id:
+            person["model"] = agent.model
+            for definition in told.agent_definitions:
+                if definition.agent_id == agent.definition:
+                    traits = definition.demographics
+                    words = traits if isinstance(traits, str | None) else json.dumps(traits, ensure_ascii=False)
+                    person |= {"persona": definition.persona, "demographics": words if traits else None}
+                    person["if_as_human"] = definition.if_as_human
+    return person
 
 
-def answer_rows(transcript: JsonObject, experiment: JsonObject) -> Iterator[Mapping[str, Cell]]:
-    """The rows of one discussion, by round and place. Raises RunDirectoryError for a damaged transcript."""
-    where, question = question_of(transcript)
-    found = parsed(_Transcript, transcript, where)
-    told = parsed(_Experiment, experiment, "the recorded experiment")
-    definitions = {definition.agent_id: definition for definition in told.agent_definitions}
-    shown_from = told.discussion.identity_reveal_config.reveal_from_round
-    return _Discussion(found, question, definitions, shown_from).rows()
+def _answer(
+    found: _Transcript,
+    question: Question,
+    person: Mapping[str, Cell],
+    cause: str | None,
+    spoken: tuple[int, Words | None] | None,
+) -> dict[str, Cell]:
+    """What was answered; without a statement the discussion had failed."""
+    if spoken is None:
+        return {"kind": "unanswered", "cause": cause}
+    (_, said), role, correct = spoken, person.get("role"), question.correct_answer_id
+    if said is None:
+        right = False if role == "participant" and correct is not None else None
+        return {"kind": "refusal" if cause == "refusal" else "pass", "cause": cause, "right": right}
+    answer = said.answer
+    is_judged = role in ("participant", "judge") and correct is not None and answer is not None
+    item = (bias_item(question) if found.outcome is None else found.outcome.bias) or BiasItem("", "ambig")
+    named = {item.unknown: "unknown", item.counter: "counter", item.biased: "biased"}
+    if answer is None:
+        kind = "open" if role == "participant" else "statement"
+    elif not question.choices:
+        kind = "open"
+    else:
+        # A question of BBQ has one choice beside the two.
+        kind = named.get(answer, "other" if item.biased is None else "unknown")
+    return {
+        "answer": answer,
+        "answer_text": next((choice.text for choice in question.choices if choice.id == answer), answer),
+        "kind": kind,
+        "right": answer == correct if is_judged else None,
+        "how": said.how or None,
+    }
 
 
 ANSWERS: Final = Export(
