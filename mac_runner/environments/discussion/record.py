@@ -19,9 +19,10 @@ from mac_runner.environments.discussion.formats import benchmark_item
 from mac_runner.environments.discussion.influence import (
     NO_CASES,
     changes,
-    changes_by_identity,
+    exposures,
     influence,
-    influence_by_identity,
+    shares,
+    shown,
 )
 from mac_runner.environments.discussion.outcome import AgentPart, DiscussionResult, RolePart
 from mac_runner.environments.discussion.questions import Question, parse_question
@@ -182,8 +183,8 @@ def _state(statement: Statement) -> JsonValue:
 def outcome_of(state: DiscussionState, ended_by: Ending, replies: Mapping[str, Replies]) -> JsonObject:
     """The outcome of the discussion: all that a summary needs."""
     moved = influence(state)
-    rounds, question, verdict = state.round, state.question, verdict_of(state)
-    answers = [state.answers(number) for number in range(rounds)]
+    rounds, question, verdict, changed = state.round, state.question, verdict_of(state), [*changes(state)]
+    by_round = shares((change.round, change.has_changed) for change in changed)
     said = {
         seat.agent: [state.statements[number, seat.place] for number in range(rounds)] for seat in state.participants
     }
@@ -195,14 +196,18 @@ def outcome_of(state: DiscussionState, ended_by: Ending, replies: Mapping[str, R
             correct_answer_id=question.correct_answer_id,
             rounds=rounds,
             ended_by=str(ended_by),
-            answer=_short(verdict if verdict is not None else majority(answers[-1])),
+            answer=_short(verdict if verdict is not None else majority(state.answers(rounds - 1))),
             verdict=_short(verdict),
             consensus=consensus(state, rounds - 1) is not None,
             answers={agent: [_short(one.answer) for one in given] for agent, given in said.items()},
             passes=sum(statement.said is None for statement in state.in_order()),
-            changes=[Share(sum(has_changed for _, has_changed in cases), len(cases)) for cases in changes(state)],
-            changes_by_identity=changes_by_identity(state),
-            influence=influence_by_identity(state),
+            changes=[by_round.get(number, NO_CASES) for number in range(1, rounds)],
+            changes_by_identity=shares((shown(one.seat, one.round), one.has_changed) for one in changed),
+            influence=shares(
+                (shown(case.author, case.round), case.has_followed)
+                for case in exposures(state)
+                if case.author.role == "participant"
+            ),
             roles={seat.agent: _role(state, seat, moved) for seat in state.seats if seat.role != "participant"},
             bias=bias_item(question),
             item=benchmark_item(question),
@@ -224,7 +229,7 @@ def outcome_of(state: DiscussionState, ended_by: Ending, replies: Mapping[str, R
                 for seat in state.seats
                 for one in (replies[seat.agent],)
             },
-            moved={author: readers for author, readers in moved.items() if readers},
+            moved=moved,
         )
     )
 

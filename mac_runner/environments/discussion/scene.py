@@ -310,7 +310,7 @@ def _moderation(found: _Discussion) -> ViewTable:
 
 def _moved(found: _Discussion) -> ViewTable:
     """Who followed whom, of how many times that it could."""
-    moved = {author: readers for author, readers in influence(found.state).items() if readers}
+    moved = influence(found.state)
     readers = sorted({reader for those in moved.values() for reader in those})
     rows = tuple(
         TableRow(Cell(author), tuple(_share(those.get(reader)) for reader in readers))
