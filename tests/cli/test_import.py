@@ -10,9 +10,6 @@ from pathlib import Path
 import pytest
 
 from mac_runner.config import Experiment, Grid, Loaded, load
-from mac_runner.config.testing import parse_document
-from mac_runner.environments.discussion.testing import yaml_text
-from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab
 
 QUESTION = {
@@ -232,6 +229,19 @@ def test_a_grid_has_the_combinations_that_it_had(convert: Import) -> None:
     ]
 
 
+def test_what_a_row_makes_of_another_key_varies_with_it(convert: Import) -> None:
+    """With one round no identity is ever read, so it is hidden there."""
+    swept = "  sweep:\n    conversation_config.max_rounds: [1, 3]\n"
+    path, _ = convert(SINGLE.replace("max_rounds: 3", "max_rounds: _").replace("  sweep:\n", swept))
+
+    grid = load(path)
+
+    assert isinstance(grid, Grid)
+    settings = [combination.loaded.experiment.environment_settings for combination in grid.combinations]
+    told = [each.model_dump(mode="json") for each in settings if each is not None]
+    assert [(each["max_rounds"], each["identity_reveal_config"]["persona"]) for each in told] == [(1, False), (3, True)]
+
+
 def test_what_cannot_be_carried_over_is_listed_with_its_line_and_what_to_do(convert: Import) -> None:
     path, said = convert(ODD)
 
@@ -315,10 +325,10 @@ def test_questions_are_found_and_what_wants_a_look_has_a_comment_above_it(conver
     """From the root of their repository; without --out the experiment is printed."""
     text = convert(SINGLE)[0].read_text()
 
-    assert "[../data/own.jsonl]" in text
+    assert "questions:\n  - ../data/own.jsonl\n" in text
     marked = [after.split(":")[0].strip() for line, after in pairwise(text.splitlines()) if "# " in line]
     assert marked[-5:] == ["seed", "near_match_threshold", "reveal_from_round", "when_exhausted", "demographics"]
-    at_once("import mac-fairness config/own/theirs.yaml").done("[data/own.jsonl]")
+    at_once("import mac-fairness config/own/theirs.yaml").done("- data/own.jsonl")
 
 
 def test_questions_that_are_not_found_are_named_where_a_person_looks(convert: Import) -> None:
@@ -349,16 +359,3 @@ def test_a_file_that_is_there_is_not_written_over(lab: Lab, at_once: AtOnce) -> 
     (lab.path / "theirs.yaml").write_text(SINGLE)
     with lab.unchanged():
         at_once("import mac-fairness theirs.yaml --out theirs.yaml").refused()
-
-
-ODD_TEXTS = (
-    *("on", "No", "012", "1:30", "1_0", "1e5", "~", "", " a", "a ", "a: b", "a #b", "- a", "*x", "&x", "{x}", "'"),
-    *('"', "\\", "a\nb", "\t", "\x07", "\x7f", "é", "\u2028", "\U0001f600", "null", "1.5", ".5", "x" * 200),
-)
-
-
-def test_written_values_are_read_back_as_they_were() -> None:
-    odd: list[JsonValue] = [*ODD_TEXTS, 1, 0.5, True, None, [], {}, [[1], {"a": [{}]}]]
-    value: JsonObject = {"texts": odd, **{text: {"x": [{text: text}]} for text in ODD_TEXTS}}
-
-    assert parse_document(yaml_text(value, {}).encode(), "new").value == value

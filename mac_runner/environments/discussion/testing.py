@@ -10,7 +10,6 @@ from mac_runner.environments.discussion.conversation import DiscussionConversati
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
 from mac_runner.environments.discussion.formats import benchmark_item, convert
 from mac_runner.environments.discussion.identity import identity_of
-from mac_runner.environments.discussion.imports.yaml_text import yaml_text
 from mac_runner.environments.discussion.influence import NOT_SHOWN
 from mac_runner.environments.discussion.measures import own_identity
 from mac_runner.environments.discussion.outcome import Answer, BiasItem, DiscussionResult
