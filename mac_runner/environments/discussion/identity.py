@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from mac_runner.config import AgentDefinition
 from mac_runner.environments.discussion.settings import IdentityRevealConfig
@@ -27,18 +27,9 @@ class Traits:
         """The same agent with all of it hidden."""
         return Traits(demographics=dict.fromkeys(self.demographics, ""))
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> dict[str, Any]:
         """The fields of a template."""
-        return {
-            "persona": self.persona,
-            "demographics": dict(self.demographics),
-            "demographics_text": self.demographics_text,
-            "if_as_human": self.if_as_human,
-        }
-
-
-NO_TRAITS: Final = Traits()
-"""Of an agent of which nothing is known."""
+        return {name: getattr(self, name) for name in Traits.__dataclass_fields__}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +43,8 @@ class Identity:
     own: str = ""
     shown: str = ""
     shown_from: int = 0
-    traits: Traits = NO_TRAITS
-    shown_traits: Traits = NO_TRAITS
+    traits: Traits = Traits()
+    shown_traits: Traits = Traits()
 
     def shown_in(self, round_number: int) -> str:
         """What the others see of it in a round."""

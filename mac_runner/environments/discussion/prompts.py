@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 from mac_runner.config import RetryConfig
+from mac_runner.environments.discussion.identity import Traits
 from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed
 from mac_runner.environments.discussion.reading.unknowns import unknown_choice
@@ -57,16 +58,12 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(Traits):
     """An agent, and its identity as the others see it; what they do not see is empty."""
 
     agent: str
     role: str
     shown: str
-    persona: str = ""
-    demographics: Mapping[str, str | int] = field(default_factory=dict)
-    demographics_text: str = ""
-    if_as_human: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,12 +377,4 @@ class PromptWriter:
 def _member(seat: Seat, round_number: int) -> Member:
     identity = seat.identity
     traits = identity.shown_traits if identity.is_shown_in(round_number) else identity.shown_traits.hidden()
-    return Member(
-        agent=seat.agent,
-        role=seat.role,
-        shown=identity.shown_in(round_number),
-        persona=traits.persona,
-        demographics=dict(traits.demographics),
-        demographics_text=traits.demographics_text,
-        if_as_human=traits.if_as_human,
-    )
+    return Member(agent=seat.agent, role=seat.role, shown=identity.shown_in(round_number), **traits.fields())

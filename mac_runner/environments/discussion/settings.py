@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cast, get_args
 
@@ -106,35 +107,31 @@ def _selection_problems(selection: QuestionSelection) -> Iterator[Problem]:
             seen.add(name)
 
 
-class SelectionError(Exception):
-    """The questions of the files do not allow the selection."""
+def _refused(problems: Iterable[Problem]) -> Exception:
+    from mac_runner.config.materials import MaterialError  # The config imports this module.
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("; ".join(problem.text for problem in problems))
-        self.problems = tuple(problems)
+    first, *more = problems
+    return MaterialError(first.path, first.text, *more)
 
 
 def selected(bank: Sequence[Question], selection: QuestionSelection, seed: int) -> tuple[Question, ...]:
-    """The questions of `bank` that are discussed, in their order. Raises SelectionError."""
+    """The questions of `bank` that are discussed, in their order. Raises MaterialError where they do not allow it."""
     if selection.ids:
-        return _by_id(bank, selection.ids)
+        by_id = {question.question_id: question for question in bank}
+        unknown = [(place, name) for place, name in enumerate(selection.ids) if name not in by_id]
+        if unknown:
+            raise _refused(Problem((*KEY, "ids", place), _no_question(name, by_id)) for place, name in unknown)
+        return tuple(by_id[name] for name in selection.ids)
     if selection.sample is None:
         return tuple(bank)
     if selection.sample > len(bank):
         text = f"found {selection.sample}; the files hold {len(bank)} questions; lower it, or leave it out for all"
-        raise SelectionError([Problem((*KEY, "sample"), text)])
+        raise _refused([Problem((*KEY, "sample"), text)])
     drawn = sorted(bank, key=lambda question: (stable_hash(seed, "sample", question.question_id), question.question_id))
     if not selection.stratify:
         return tuple(drawn[: selection.sample])
-    return _in_turn(_shares(_strata(drawn, selection.stratify), selection.sample, seed))
-
-
-def _by_id(bank: Sequence[Question], ids: Sequence[str]) -> tuple[Question, ...]:
-    by_id = {question.question_id: question for question in bank}
-    unknown = [(place, name) for place, name in enumerate(ids) if name not in by_id]
-    if unknown:
-        raise SelectionError([Problem((*KEY, "ids", place), _no_question(name, by_id)) for place, name in unknown])
-    return tuple(by_id[name] for name in ids)
+    shares = _shares(_strata(drawn, selection.stratify), selection.sample, seed)
+    return tuple(question for in_turn in zip_longest(*shares) for question in in_turn if question is not None)
 
 
 def _no_question(name: str, known: Iterable[str]) -> str:
@@ -156,7 +153,7 @@ def _strata(questions: Sequence[Question], keys: Sequence[str]) -> dict[str, lis
             text = f"{len(lacking)} of {len(questions)} questions have no {key!r}, such as {min(lacking)}"
             problems.append(Problem((*KEY, "stratify", place), f"{text}; leave them out of the files, or the key"))
     if problems:
-        raise SelectionError(problems)
+        raise _refused(problems)
     strata: dict[str, list[Question]] = {}
     for question, has in zip(questions, facts, strict=True):
         strata.setdefault(", ".join(f"{key}={has[key]}" for key in keys), []).append(question)
@@ -180,7 +177,7 @@ def _shares(strata: Mapping[str, list[Question]], sample: int, seed: int) -> lis
     share, rest = divmod(sample, len(order))
     more = [name for name in order if len(strata[name]) > share][:rest]
     if share == 0 or len(more) < rest or any(len(strata[name]) < share for name in order):
-        raise SelectionError([Problem((*KEY, "sample"), _uneven(strata, sample))])
+        raise _refused([Problem((*KEY, "sample"), _uneven(strata, sample))])
     return [strata[name][: share + (name in more)] for name in order]
 
 
@@ -197,24 +194,16 @@ def _uneven(strata: Mapping[str, list[Question]], sample: int) -> str:
     return f"{text}; too few questions have {listed}{hidden}: lower it to at most {most}, or stratify by fewer keys"
 
 
-def _in_turn(parts: Sequence[Sequence[Question]]) -> tuple[Question, ...]:
-    longest = max(len(part) for part in parts)
-    return tuple(part[place] for place in range(longest) for part in parts if place < len(part))
-
-
 def repetition(conversations: int, questions: int) -> str | None:
     """How often questions are discussed more than once, in words; None where each is discussed once at most."""
     if not 0 < questions < conversations:
         return None
     times, more = divmod(conversations, questions)
-    each = f"each is discussed {_times(times)}" if more == 0 else f"{_counted(more)} discussed {_times(times + 1)}"
+    counted = "1 question is" if more == 1 else f"{more} questions are"
+    each = f"{counted} discussed {_times(times + 1)}" if more else f"each is discussed {_times(times)}"
     rest = f", {questions - more} {_times(times)}" if more and times > 1 else ""
     over = f"{questions} question{'' if questions == 1 else 's'}"
     return f"{conversations} conversations over {over}: {each}{rest}"
-
-
-def _counted(count: int) -> str:
-    return f"{count} question is" if count == 1 else f"{count} questions are"
 
 
 def _times(count: int) -> str:
@@ -387,17 +376,13 @@ def rule_problems(experiment: Experiment, discussion: DiscussionConfig) -> Itera
     if discussion.stopping.min_rounds > discussion.max_rounds:
         path = ("discussion", "stopping", "min_rounds")
         yield Problem(path, f"is more than max_rounds, which is {discussion.max_rounds}; lower it")
-    yield from _revealing(discussion)
-    yield from _roles(experiment)
-    yield from _routing(experiment, discussion.routing_strategy)
-
-
-def _revealing(discussion: DiscussionConfig) -> Iterator[Problem]:
     reveal, rounds = discussion.identity_reveal_config, discussion.max_rounds
     if reveal.shows_something and reveal.reveal_from_round > rounds:
         path = ("discussion", "identity_reveal_config", "reveal_from_round")
         text = f"is {reveal.reveal_from_round}, but max_rounds is {rounds}, so identities would never be shown"
         yield Problem(path, f"{text}; lower it, raise max_rounds, or hide identities")
+    yield from _roles(experiment)
+    yield from _routing(experiment, discussion.routing_strategy)
 
 
 def _roles(experiment: Experiment) -> Iterator[Problem]:
@@ -455,13 +440,12 @@ def with_materials(discussion: DiscussionConfig, base: Path, banks: dict[str, ob
     `banks` keeps questions by their digest, so that combinations of a grid parse them once. Raises MaterialError for a
     file that cannot be used, and ConfigError naming every bad line.
     """
-    return _with_questions(_with_template(discussion, base), base, banks, seed)
+    from mac_runner.config.materials import read_named, read_template
 
-
-def _with_questions(discussion: DiscussionConfig, base: Path, banks: dict[str, object], seed: int) -> DiscussionConfig:
-    from mac_runner.config.materials import MaterialError, read_named  # The config imports this module.
-
-    asked = discussion.questions
+    prompt, asked = discussion.prompt, discussion.questions
+    if prompt.template_file is not None:
+        text = read_template(base / prompt.template_file, ("discussion", "prompt", "template_file"), prompt.template)
+        discussion = discussion.model_copy(update={"prompt": prompt.model_copy(update={"template": text})})
     if not asked.files:
         return discussion
     names = {
@@ -470,16 +454,12 @@ def _with_questions(discussion: DiscussionConfig, base: Path, banks: dict[str, o
     digest = hashlib.sha256(b"".join(names.values())).hexdigest()
     if discussion.questions_sha256 not in (None, digest):
         text = f"the files have the digest {digest}, another one; put back those the experiment was made with"
-        raise MaterialError(("discussion", "questions_sha256"), f"{text}, or take the key out")
+        raise _refused([Problem(("discussion", "questions_sha256"), f"{text}, or take the key out")])
     if digest not in banks:
         banks[digest] = read_questions(names)
     drawn = f"{digest} {seed} {asked.model_dump_json()}"
     if drawn not in banks:
-        try:
-            banks[drawn] = selected(cast("tuple[Question, ...]", banks[digest]), asked, seed)
-        except SelectionError as fault:
-            first, *more = fault.problems
-            raise MaterialError(first.path, first.text, *more) from fault
+        banks[drawn] = selected(cast("tuple[Question, ...]", banks[digest]), asked, seed)
     bank = cast("tuple[Question, ...]", banks[drawn])
     return discussion.model_copy(update={"questions_sha256": digest}).with_bank(bank)
 
@@ -488,13 +468,3 @@ def warnings(discussion: DiscussionConfig, conversations: int) -> Iterator[str]:
     """That questions from files repeat, where they do. A topic is there to be discussed over and over."""
     if discussion.questions.files and (repeated := repetition(conversations, discussion.question_count)):
         yield repeated
-
-
-def _with_template(discussion: DiscussionConfig, base: Path) -> DiscussionConfig:
-    from mac_runner.config.materials import read_template
-
-    prompt = discussion.prompt
-    if prompt.template_file is None:
-        return discussion
-    text = read_template(base / prompt.template_file, ("discussion", "prompt", "template_file"), prompt.template)
-    return discussion.model_copy(update={"prompt": prompt.model_copy(update={"template": text})})

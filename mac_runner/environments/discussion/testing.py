@@ -45,7 +45,6 @@ from mac_runner.environments.discussion.settings import (
     IdentityRevealConfig,
     QuestionSelection,
     RoutingStrategy,
-    SelectionError,
     repetition,
     selected,
 )

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from mac_runner.config import Experiment
+from mac_runner.config.testing import MaterialError
 from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.discussion.testing import (
     BiasItem,
@@ -22,7 +23,6 @@ from mac_runner.environments.discussion.testing import (
     DiscussionEnvironment,
     Question,
     QuestionSelection,
-    SelectionError,
     bias_item,
     permuted,
     read_questions,
@@ -57,7 +57,7 @@ def strata(names: list[str]) -> Counter[tuple[str, str]]:
 
 
 def refused(bank: tuple[Question, ...] = BANK, **selection: Any) -> list[tuple[str, str]]:
-    with pytest.raises(SelectionError) as fault:
+    with pytest.raises(MaterialError) as fault:
         ids(bank, **selection)
     return [(".".join(map(str, problem.path)), problem.text) for problem in fault.value.problems]
 

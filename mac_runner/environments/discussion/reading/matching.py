@@ -46,7 +46,10 @@ from mac_runner.environments.markup import defuse
 from mac_runner.environments.reading import Cause, Problem
 
 _ENDS: Final = {"colon": ":", "dot": ".", "parenthesis": ")"}
-_ROMAN: Final = ((10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
+_ROMAN: Final = (
+    *("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII", "XIII", "XIV", "XV", "XVI", "XVII"),
+    *("XVIII", "XIX", "XX", "XXI", "XXII", "XXIII", "XXIV", "XXV", "XXVI"),
+)
 
 
 def labels(choice_format: ChoiceFormat, count: int) -> tuple[str, ...]:
@@ -57,7 +60,7 @@ def labels(choice_format: ChoiceFormat, count: int) -> tuple[str, ...]:
         case "numerals":
             return tuple(str(i + 1) for i in range(count))
         case "roman":
-            return tuple(_roman(i + 1) for i in range(count))
+            return _ROMAN[:count]
         case _:
             return ("",) * count
 
@@ -69,14 +72,6 @@ def listed(choice_format: ChoiceFormat, choices: Sequence[Choice]) -> tuple[str,
     if choice_format == "bullet":
         heads = ["- "] * len(choices)
     return tuple(f"{head}{choice.text}" for head, choice in zip(heads, choices, strict=True))
-
-
-def _roman(number: int) -> str:
-    digits = ""
-    for value, digit in _ROMAN:
-        count, number = divmod(number, value)
-        digits += digit * count
-    return digits
 
 
 WORD_LIKENESS_MIN: Final = 0.75
