@@ -50,6 +50,10 @@ class Identity:
         """What the others see of it in a round."""
         return self.shown if self.is_shown_in(round_number) else ""
 
+    def traits_in(self, round_number: int) -> Traits:
+        """The parts of that."""
+        return self.shown_traits if self.is_shown_in(round_number) else self.shown_traits.hidden()
+
     def is_shown_in(self, round_number: int) -> bool:
         """Whether the others see in a round what they may see of it."""
         return round_number >= self.shown_from

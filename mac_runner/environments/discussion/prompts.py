@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -22,7 +22,7 @@ from mac_runner.environments.discussion.identity import Traits
 from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed
 from mac_runner.environments.discussion.reading.unknowns import unknown_choice
-from mac_runner.environments.discussion.roles import ROLES, Field, Moment, Role, words_field
+from mac_runner.environments.discussion.roles import ROLES, Moment, words_field
 from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.environments.discussion.state import Aside, DiscussionState, Known, Seat, Statement, known_to, majority
 from mac_runner.environments.markup import defuse
@@ -122,48 +122,14 @@ def _attribute(text: str) -> str:
     return defuse(text).replace('"', "'")
 
 
-def aside_lines(known: Known, seat: Seat) -> tuple[str, ...]:
-    """The lines of private channels that `seat` reads."""
-    return tuple(_aside_line(aside, is_own=aside.agent == seat.agent) for aside in known.asides)
-
-
 def _aside_line(aside: Aside, *, is_own: bool) -> str:
     attributes = f'channel="{aside.channel}" round="{aside.round + 1}" speaker="{aside.agent}"'
     return f"{'You said: ' if is_own else ''}<aside {attributes}>{defuse(aside.text)}</aside>"
 
 
-def all_fields(role: Role, moment: Moment, channels: Sequence[str]) -> tuple[Field, ...]:
-    """The fields of a reply: those of the role, then one for each private channel the seat may write to."""
-    asides = (
-        words_field(
-            aside_field(channel),
-            f"words for the private channel {channel} alone, or an empty text",
-        )
-        for channel in channels
-    )
-    return (*role.fields(moment), *asides)
-
-
 def aside_field(channel: str) -> str:
     """The name under which a reply carries words for a private channel."""
     return f"to_{_PUNCTUATION.sub('_', channel.casefold())}"
-
-
-def reply_format(fields: Sequence[Field]) -> str:
-    """What a reply has to look like: what goes into each field, in words, and the blank form."""
-    shown = {field.name: BLANK for field in fields}
-    words = " ".join(f'In "{field.name}" give {field.meaning}.' for field in fields)
-    return f"{words}\nReply with one JSON object and nothing else: {json.dumps(shown)}"
-
-
-def reply_schema(fields: Sequence[Field]) -> JsonObject:
-    """The JSON schema of a reply; its keys are in the order in which they are to be written."""
-    return {
-        "type": "object",
-        "properties": {field.name: field.schema for field in fields},
-        "required": [field.name for field in fields],
-        "additionalProperties": False,
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +143,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fixed:
-    """What every prompt of a seat has in common: the values of its template, and the system message."""
+    """What every prompt of a seat has in common."""
 
     values: dict[str, object]
     system: str
@@ -185,9 +151,10 @@ class _Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The reply asked of a role: its fields, in words, and as a schema; `own` are the role's.
+    """The reply asked of a role: its fields, what goes into each in words with the blank form, and as a schema.
 
-    `shown` is what prompts show in the place of each field: its meaning, and examples in a template of a user's.
+    `own` are the fields of the role, without those of private channels. `shown` is what prompts show in the place of
+    each field: its meaning, and examples in a template of a user's.
     """
 
     names: tuple[str, ...]
@@ -229,8 +196,8 @@ class PromptWriter:
 
     def prompt(self, seat: Seat, attempt: int, correction: str) -> Prompt:
         """What `seat` is sent now; `correction` says what was wrong with its last reply."""
-        known = self._known(seat)
-        moment = self._moment(seat, known)
+        known = known_to(self._state, seat, self._rules.settings.routing_strategy)
+        moment = self.moment(seat, known)
         form = self.form(seat, moment)
         if (fixed := self._fixed.get(seat.agent)) is None:
             fixed = self._fixed[seat.agent] = self._fix(seat)
@@ -249,22 +216,30 @@ class PromptWriter:
             schema=form.schema,
         )
 
-    def moment(self, seat: Seat) -> Moment:
-        """When `seat` speaks, as its role needs to know it."""
-        return self._moment(seat, self._known(seat) if seat.role == "devils_advocate" else None)
-
     def form(self, seat: Seat, moment: Moment) -> Form:
         """The reply asked of `seat`. It is the same in every round but the last."""
         key = (seat.role, moment.is_last, seat.channels)
         if (form := self._forms.get(key)) is None:
             own = ROLES[seat.role].fields(moment)
-            fields = all_fields(ROLES[seat.role], moment, seat.channels)
+            asides = (
+                words_field(aside_field(channel), f"words for the private channel {channel} alone, or an empty text")
+                for channel in seat.channels
+            )
+            fields = (*own, *asides)
+            names = tuple(field.name for field in fields)
+            words = " ".join(f'In "{field.name}" give {field.meaning}.' for field in fields)
+            blank = json.dumps(dict.fromkeys(names, BLANK))
             form = self._forms[key] = Form(
-                names=tuple(field.name for field in fields),
+                names=names,
                 own=tuple(field.name for field in own),
                 shown=tuple((field.meaning, *self._examples(field.name)) for field in fields),
-                words=reply_format(fields),
-                schema=reply_schema(fields),
+                words=f"{words}\nReply with one JSON object and nothing else: {blank}",
+                schema={
+                    "type": "object",
+                    "properties": {field.name: field.schema for field in fields},
+                    "required": list(names),
+                    "additionalProperties": False,
+                },
             )
         return form
 
@@ -275,12 +250,11 @@ class PromptWriter:
             if not isinstance(match, Match) or match.how not in ("exact", "normalised", "label"):
                 yield example
 
-    def _known(self, seat: Seat) -> Known:
-        return known_to(self._state, seat, self._rules.settings.routing_strategy)
-
-    def _moment(self, seat: Seat, known: Known | None) -> Moment:
+    def moment(self, seat: Seat, known: Known | None = None) -> Moment:
+        """When `seat` speaks, as its role needs to know it; `known` is what it knows, where that was worked out."""
         most_hold = None
-        if known is not None and seat.role == "devils_advocate":
+        if seat.role == "devils_advocate":
+            known = known or known_to(self._state, seat, self._rules.settings.routing_strategy)
             # Of each participant the latest answer that can be read: later statements overwrite earlier ones.
             most_hold = majority({said.agent: said.answer for said in known.statements if said.role == "participant"})
         return Moment(
@@ -321,29 +295,29 @@ class PromptWriter:
         """All agents; they are shown from one round on, the same for each."""
         is_shown = any(seat.identity.is_shown_in(round_number) for seat in self._state.seats)
         if is_shown not in self._members:
-            self._members[is_shown] = tuple(_member(seat, round_number) for seat in self._state.seats)
+            self._members[is_shown] = tuple(
+                Member(agent=seat.agent, role=seat.role, shown=seat.identity.shown_in(round_number), **traits.fields())
+                for seat in self._state.seats
+                for traits in (seat.identity.traits_in(round_number),)
+            )
         return self._members[is_shown]
-
-    def _roster(self, seat: Seat) -> list[Member]:
-        """Those whose identities the system message leaves out and the present round shows."""
-        now = self._state.round
-        if self._all(now) is self._all(0):
-            return []
-        is_for_all = self._rules.settings.prompt.identity_place == "last"
-        members = self._all(now) if is_for_all else self._others(seat, now)
-        return [member for member in members if member.shown]
 
     def _changing(self, seat: Seat, known: Known, moment: Moment) -> dict[str, object]:
         is_marked = self._rules.settings.prompt.identity_place == "system"
+        roster: list[Member] = []
+        if (shown_now := self._all(self._state.round)) is not self._all(0):
+            # Those whose identities the system message leaves out and the present round shows.
+            is_for_all = self._rules.settings.prompt.identity_place == "last"
+            roster = [each for each in shown_now if each.shown and (is_for_all or each.agent != seat.agent)]
         return {
             **self._seen_by(seat, self._state.round),
-            "roster": self._roster(seat),
+            "roster": roster,
             "round": self._state.round + 1,
             "is_last_round": moment.is_last,
             "statements": [
                 self._line(said, is_own=is_marked and said.agent == seat.agent) for said in known.statements
             ],
-            "asides": aside_lines(known, seat),
+            "asides": tuple(_aside_line(aside, is_own=aside.agent == seat.agent) for aside in known.asides),
             "ask": ROLES[seat.role].ask(moment),
         }
 
@@ -372,9 +346,3 @@ class PromptWriter:
             channels=seat.channels,
             attempt=attempt,
         )
-
-
-def _member(seat: Seat, round_number: int) -> Member:
-    identity = seat.identity
-    traits = identity.shown_traits if identity.is_shown_in(round_number) else identity.shown_traits.hidden()
-    return Member(agent=seat.agent, role=seat.role, shown=identity.shown_in(round_number), **traits.fields())
