@@ -121,7 +121,7 @@ USERS = {
     "jinja2": {"environments", "executors", "figures", "nano"},
     "json_repair": {"environments"},
     "msgspec": {
-        *("backends", "environments", "figures", "flat", "measures", "reports", "results", "store"),
+        *("backends", "environments", "flat", "measures", "reports", "results", "store"),
         *("structs", "view_model", "viewer", "views"),
     },
     "ollama": {"backends"},

@@ -12,10 +12,9 @@ from mac_runner.config import recorded_speakers
 from mac_runner.environments.discussion.comparisons import PairedFigure, compare_discussions, paired_of
 from mac_runner.environments.discussion.measures import ACCURACY, CONFORMITY, MEASURES
 from mac_runner.environments.discussion.results import DiscussionResults
-from mac_runner.figures import failures
 from mac_runner.figures.charts import forest, heat
 from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.failures import failures_figure
+from mac_runner.figures.estimates import WithFailed, failures_figure
 from mac_runner.figures.measures import counted, measured_figures, numbers_of, rate_columns, rate_methods
 from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value, interval_columns
 from mac_runner.measures import Counted, Row
@@ -199,7 +198,7 @@ def _transition(counts: JsonObject, kind: str, title: str) -> Iterator[Figure]:
 
 def _failed(runs: Sequence[tuple[RunData, Counted]]) -> Figure | None:
     """How often answers are right with and without failed discussions; None where none failed or has a key."""
-    rates, failed, finished = list[failures.Counted](), 0, 0
+    rates, failed, finished = list[WithFailed](), 0, 0
     for data, found in runs:
         missing = sum(ended.outcome is None for ended in data.ended())
         failed += missing
@@ -207,7 +206,7 @@ def _failed(runs: Sequence[tuple[RunData, Counted]]) -> Figure | None:
             words, rate = ACCURACY.told("answers").said(str(kind)), right.asked
             finished += rate.conversations if kind == "group" else 0
             label = words if len(runs) == 1 else f"{words}, {data.name}"
-            rates.append(failures.Counted(label, rate.clustered(), round(rate.n / max(1, rate.conversations)), missing))
+            rates.append(WithFailed(label, rate.clustered(), round(rate.n / max(1, rate.conversations)), missing))
     return failures_figure(
         rates,
         name="accuracy-with-failed",

@@ -1,17 +1,21 @@
-"""Rows of numbers with intervals, and what has to be said of them."""
+"""Rows of numbers with intervals, what has to be said of them, and rates with failed conversations counted as lost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
-from mac_runner.figures.model import ColumnKind, DataColumn, Method, Value, interval_columns
+from mac_runner.figures.charts import forest
+from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Value, interval_columns
 from mac_runner.intervals import ClusteredRate, Interval
 
 UNITS_MIN: Final = 5
 """With fewer units an interval is not given."""
 UNITS_FEW: Final = 15
 """With fewer units an interval may be too narrow."""
+_FINISHED: Final = "finished"
+_LOST: Final = "failed ones counted too"
 
 
 def estimate(
@@ -73,3 +77,47 @@ def rate_method(unit: str, n: int) -> Method:
         n=n,
         interval="Wilson score over effective cases, 95 %",
     )
+
+
+class WithFailed(NamedTuple):
+    """A rate over the finished conversations, and the cases that failed ones would have had."""
+
+    label: str
+    rate: ClusteredRate
+    cases: int
+    """Of one conversation."""
+    failed: int
+
+
+def failures_figure(
+    rates: Sequence[WithFailed], *, name: str, title: str, lost: str, failed: int, finished: int, units: str
+) -> Figure | None:
+    """Each rate twice: over finished conversations, and with the failed ones as `lost`. None where none failed."""
+    rows = [
+        of_rate(one.label, rate, series=series)
+        for one in rates
+        if one.failed and one.rate.n
+        for series, rate in ((_FINISHED, one.rate), (_LOST, _counted_as_lost(one)))
+    ]
+    if not rows:
+        return None
+    return Figure(
+        id=name,
+        title=title,
+        caption=f"Each rate over finished {units}, and with each failed one counted as {lost}. Lines are 95 % "
+        f"intervals over {units}.",
+        n=finished + failed,
+        unit=units,
+        columns=estimate_columns("result", series="counting", value="rate", n="cases", units=units),
+        rows=tuple(rows),
+        spec=forest(rows, title="rate", units=units),
+        methods=(rate_method(units.removesuffix("s"), finished + failed),),
+        notes=(*failure_notes(failed, finished, units), *interval_notes(rows, units)),
+    )
+
+
+def _counted_as_lost(one: WithFailed) -> ClusteredRate:
+    found = replace(one.rate)
+    for _ in range(one.failed):
+        found.add(0, one.cases)
+    return found

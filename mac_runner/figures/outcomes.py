@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, TypeAlias
 from mac_runner.compared import Comparison, compare, compare_apart, compare_means, how_paired, with_q
 from mac_runner.figures.charts import forest
 from mac_runner.figures.data import RunData, Study
+from mac_runner.figures.estimates import WithFailed, failures_figure
 from mac_runner.figures.every_run import Played
-from mac_runner.figures.failures import Counted, failures_figure
 from mac_runner.figures.measures import measured_figures
 from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value, interval_columns
 from mac_runner.intervals import ClusteredRate
@@ -67,8 +67,8 @@ def outcome_sections(runs: Sequence[Played]) -> Iterator[Section]:
 def failed_figure(runs: Sequence[Played]) -> Figure | None:
     """Each rate of outcomes with and without failed conversations; None where none failed."""
     values = values_of(run.data for run in runs)
-    counted = [
-        Counted(
+    rates = [
+        WithFailed(
             name if len(runs) == 1 else f"{name}, {run.name}",
             rate := each.clustered(),
             round(rate.n / max(1, rate.games)),
@@ -79,7 +79,7 @@ def failed_figure(runs: Sequence[Played]) -> Figure | None:
         if each.is_rate and run.count("failed")
     ]
     return failures_figure(
-        counted,
+        rates,
         name="rates-with-failed",
         title="What are the rates if failed conversations count as lost?",
         lost="not won, or not true, of all its agents",

@@ -20,6 +20,7 @@ from mac_runner.environments.discussion.testing import discussion_figures
 from mac_runner.environments.town_of_salem.testing import ROLES, opposes_town
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.figures.testing import Figure, RunData, Section, Study, Value
+from mac_runner.flat import Row
 from mac_runner.runs.testing import run_data, run_sources
 from mac_runner.types import JsonObject
 from tests.cli.lab import experiment, scripted
@@ -98,28 +99,51 @@ def players(games: Sequence[Mapping[str, Any]]) -> Any:
 @pytest.mark.ci
 def test_wins_by_faction_are_those_of_the_games_and_failed_ones_count_as_lost(games: Path) -> None:
     assert {one["status"] for one in recorded(games)} == {"finished", "failed"}
-    figure = figures_of(games)["wins-by-faction"]
+    figure, with_failed = figures_of(games)["wins-by-faction"], figures_of(games)["wins-with-failed"]
     won = players(finished(games)).groupby(["side", "game"]).has_won.any().groupby("side")
-    expected = {(side, "finished games"): rate for side, rate in won.mean().items()}
     everything = len(recorded(games))
     # classic-7 has players of each of its factions in every game.
-    expected |= {(side, "failed games counted as lost"): wins / everything for side, wins in won.sum().items()}
+    expected = {(side, "finished"): rate for side, rate in won.mean().items()}
+    expected |= {(side, "failed ones counted too"): wins / everything for side, wins in won.sum().items()}
 
-    assert column(figure, "value", "name", "counting") == pytest.approx(expected, abs=1e-4)
-    assert figure.n == everything
+    assert column(figure, "value", "side") == pytest.approx(won.mean().to_dict(), abs=1e-4)
+    both = {key: rate for key, rate in column(with_failed, "value", "label", "series").items() if " as " not in key[0]}
+    assert both == pytest.approx(expected)
+    assert (figure.n, with_failed.n) == (len(finished(games)), everything)
+
+
+@pytest.mark.ci
+def test_failed_games_without_recorded_roles_count_as_lost_by_all_who_may_have_played(games: Path) -> None:
+    data = data_of(games)
+    failed = [*data.read_table("agents", lambda row: row["status"] == "failed")]
+    everything = len(recorded(games))
+
+    def altered_by(agents: Sequence[Row]) -> RunData:
+        return replace(data, name="b", read_table=lambda name, _wanted: iter(agents if name == "agents" else []))
+
+    for altered in map(altered_by, ([], [{**row, "role": None} for row in failed])):
+        single = figures(run_sections(altered))["wins-with-failed"]
+        assert {row["n"] for row in single.rows if row["label"] in ("town", "mafia")} == {
+            len(finished(games)),
+            everything,
+        }
+        assert single.notes[-1].startswith(f"Not all roles of {everything - len(finished(games))} failed games")
+        compared = figures(study_sections(Study(runs=[data, altered])))["wins-with-failed"]
+        assert compared.n == 2 * everything
+        for label in ("town, b", f"town, {data.name}"):
+            counted = {row["series"]: row["n"] for row in compared.rows if row["label"] == label}
+            assert counted == {"finished": len(finished(games)), "failed ones counted too": everything}
 
 
 def test_wins_by_role_and_by_model_are_those_of_the_players(games: Path) -> None:
     frame = players(finished(games))
     sides = frame.groupby(["model", "side", "game"]).has_won.any().groupby(["model", "side"]).mean()
-    by_model = column(figures_of(games)["wins-by-model"], "value", "name", "counting")
+    by_model = column(figures_of(games)["wins-by-model"], "value", "model")
 
     assert column(figures_of(games)["wins-by-role"], "value", "role") == pytest.approx(
         frame.groupby("role").won.mean().to_dict(), abs=1e-4
     )
-    assert {key: rate for key, rate in by_model.items() if key[1] == "finished games"} == pytest.approx(
-        {(f"{model} as {side}", "finished games"): rate for (model, side), rate in sides.items()}, abs=1e-4
-    )
+    assert by_model == pytest.approx({f"{model} as {side}": rate for (model, side), rate in sides.items()}, abs=1e-4)
 
 
 def test_a_side_that_took_its_default_often_says_so_beside_its_name(games: Path) -> None:
@@ -133,7 +157,7 @@ def test_a_side_that_took_its_default_often_says_so_beside_its_name(games: Path)
 
     names = {f"{model} as {side}": count for (model, side), count in taken.items()}
     expected = {f"{name} (defaults {count}%)" if count > 5 else name for name, count in names.items()}
-    assert {row["name"] for row in figures["wins-by-model"].rows} == expected
+    assert {row["model"] for row in figures["wins-by-model"].rows} == expected
     (section,) = study_sections(Study(runs=[data_of(games), altered], is_paired=True))
     compared = {figure.id: figure for figure in section.figures}
     for name, column in (("wins-by-run", "run"), ("wins-difference", "label")):
@@ -232,7 +256,7 @@ def test_night_effect_counts_the_actions_of_outcomes(games: Path) -> None:
 
 def test_every_figure_asks_a_question_and_has_n_unit_and_the_data_of_its_picture(games: Path) -> None:
     figures = figures_of(games)
-    assert len(figures) == 14
+    assert len(figures) == 15
     for figure in figures.values():
         assert figure.title.endswith("?")
         assert figure.n > 0

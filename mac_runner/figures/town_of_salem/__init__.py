@@ -6,18 +6,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from mac_runner.environments.town_of_salem.measures import Seat
 from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.estimates import failure_notes
+from mac_runner.figures.estimates import WithFailed, failure_notes, failures_figure
 from mac_runner.figures.measures import measured_figures
 from mac_runner.figures.model import Figure, Section
 from mac_runner.figures.town_of_salem.compared import difference_figures
 from mac_runner.figures.town_of_salem.lives import Lives
-from mac_runner.figures.town_of_salem.measures import COUNTED, KINDS, WINS, claims_by_kind, failed_games, games_of
+from mac_runner.figures.town_of_salem.measures import (
+    COUNTED,
+    DEFINITIONS,
+    FACTIONS,
+    KINDS,
+    MODELS,
+    claims_by_kind,
+    failed_games,
+    failed_with,
+    games_of,
+)
 from mac_runner.intervals import one_cluster
 from mac_runner.measures import Counted, Measure
 from mac_runner.registry import results_specs
 from mac_runner.results import DEFAULTS_NOTE
-from mac_runner.types import JsonObject
 
 __all__ = ["run_sections", "study_sections"]
 
@@ -38,42 +48,38 @@ class _Read(NamedTuple):
     wins: Sequence[Measure]
     """Of who won, what there are several of."""
     measures: Sequence[Measure]
-    summary: JsonObject
+    counted: Counted
     lives: Lives
-    finished: int
-    failed: int
+    failed: Sequence[Sequence[Seat]]
+    """The players of each failed game."""
 
 
 def _read(data: RunData) -> _Read:
     """Count the games of a run; outcomes are read once."""
     measures, lives = (*results_specs()["game"].measures, *COUNTED), Lives()
-    wins, others = Counted(WINS), Counted(measures)
+    counted = Counted((FACTIONS, MODELS, DEFINITIONS, *measures))
     for game, _, cluster in games_of(data):
         with one_cluster(cluster):
-            wins.add(game)
-            others.add(game)
+            counted.add(game)
         lives.add(game, cluster)
-    failed = [*failed_games(data)]
-    for game in failed:
-        wins.add(game)
-    faction, model, definition = WINS
-    models, definitions = (len({name for _, name, _ in wins.kept[each.place]}) for each in (model, definition))
-    shown = (faction, *([model] if models > 1 else []), *([definition] if definitions not in (1, models) else []))
-    return _Read(shown, measures, others.report(wins.report()), lives, lives.games, len(failed))
+    models, definitions = (len({name for name, _ in counted.kept[each.place]}) for each in (MODELS, DEFINITIONS))
+    shown = ((FACTIONS, True), (MODELS, models > 1), (DEFINITIONS, definitions not in (1, models)))
+    wins = [measure for measure, is_shown in shown if is_shown]
+    return _Read(wins, measures, counted, lives, failed_games(data))
 
 
 def run_sections(data: RunData) -> Sequence[Section]:
     """The chapters of a run."""
     read = _read(data)
-    if not read.finished:
+    if not read.lives.games:
         return []
     kinds, left_out = claims_by_kind(data)
-    summary = {data.name: {**read.summary, **kinds}}
+    summary = {data.name: {**read.counted.report(), **kinds}}
     chapters = {
         name: [*measured_figures((*read.measures, KINDS), summary, has_runs=False, chapter=name)] for name in _CHAPTERS
     }
     wins = measured_figures(read.wins, summary, has_runs=False, chapter="wins")
-    chapters["wins"][:0] = _noted(wins, read.finished, read.failed)
+    chapters["wins"] = [*_with_failed(wins, {data.name: read}), *chapters["wins"]]
     chapters["survival"] += read.lives.survival()
     chapters["lies"] = [
         replace(figure, notes=(*figure.notes, left_out)) if figure.id == "claims-by-kind" and left_out else figure
@@ -82,21 +88,46 @@ def run_sections(data: RunData) -> Sequence[Section]:
     return _sections(chapters)
 
 
-def _noted(figures: Iterable[Figure], finished: int, failed: int) -> Iterator[Figure]:
-    """Figures of wins with what has to be said of games that failed, and of defaults."""
+def _with_failed(figures: Iterable[Figure], read: Mapping[str, _Read]) -> Iterator[Figure]:
+    """Figures of wins with what has to be said of defaults and of failed games, and one with these counted as lost."""
+    finished = sum(one.lives.games for one in read.values())
+    failed = [seats for one in read.values() for seats in one.failed]
     for figure in figures:
         has_defaults = any("(defaults" in str(row[figure.columns[0].name]) for row in figure.rows)
-        notes = (*failure_notes(failed, finished, "games"), *((DEFAULTS_NOTE,) if has_defaults else ()))
+        notes = (*failure_notes(len(failed), finished, "games"), *((DEFAULTS_NOTE,) if has_defaults else ()))
         yield replace(figure, notes=(*figure.notes, *notes))
+    lost = failures_figure(
+        [
+            WithFailed(
+                " as ".join(map(str, keys)) + (f", {name}" if len(read) > 1 else ""),
+                wins[keys].clustered(),
+                cases=1,
+                failed=failed_with(measure, keys, one.failed),
+            )
+            for name, one in read.items()
+            for measure in (one.wins if len(read) == 1 else (FACTIONS,))
+            for wins in (one.counted.kept[measure.place],)
+            for keys in sorted(wins, key=measure.place_of)
+        ],
+        name="wins-with-failed",
+        title="How often does each side win if failed games count as lost?",
+        lost="lost by all who played in it",
+        failed=len(failed),
+        finished=finished,
+        units="games",
+    )
+    if lost is not None:
+        unknown = sum(not seats or any(not seat.side for seat in seats) for seats in failed)
+        note = f"Not all roles of {unknown:,} failed games are recorded: all who may have played count as having lost."
+        yield replace(lost, notes=(*lost.notes, *((note,) if unknown else ())))
 
 
 def study_sections(study: Study) -> Sequence[Section]:
     """The chapters that compare runs."""
     read = {data.name: _read(data) for data in study.runs}
-    summaries = {name: one.summary for name, one in read.items()}
-    finished, failed = sum(one.finished for one in read.values()), sum(one.failed for one in read.values())
+    summaries = {name: one.counted.report() for name, one in read.items()}
+    wins = _with_failed(measured_figures([FACTIONS], summaries, has_runs=True, chapter="compared"), read)
     measures = results_specs()["game"].measures
-    wins = _noted(measured_figures(WINS, summaries, has_runs=True, chapter="compared"), finished, failed)
     return _sections(
         {
             "compared": [*wins, *difference_figures(study)],

@@ -1,18 +1,15 @@
-"""What reports of games show besides the measures of summaries: measures that are counted for them alone.
-
-A game that failed is one that everybody lost, for the rates that count such games.
-"""
+"""What reports of games show besides the measures of summaries: measures that are counted for them alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
-from msgspec import UNSET, UnsetType
-
-from mac_runner.environments.town_of_salem.measures import SIDE, Count, Game, Seat
+from mac_runner.environments.town_of_salem.game import GAMES
+from mac_runner.environments.town_of_salem.measures import SIDE, Count, Game, Seat, default_shares
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.verdicts import opposes_town
@@ -24,10 +21,6 @@ from mac_runner.types import JsonObject
 
 READ_MAX: Final = 300
 """As many transcripts are read for what outcomes do not count; of more games every n-th is."""
-FAILED: Final = "failed"
-"""The ending of a game that failed."""
-_FINISHED: Final = "finished games"
-_LOST: Final = "failed games counted as lost"
 _OVER_GAMES: Final = "Lines are 95 % intervals over games."
 _ALL_DAYS: Final = "all days"
 _BY_LOT: Final = "by lot"
@@ -35,116 +28,77 @@ _VERDICTS: Final = {"honest": Count.HONEST, "lie": Count.LIE, "unclear": Count.U
 _Cases: TypeAlias = Iterator[tuple[Keys, Share]]
 
 
-class _Played(NamedTuple):
-    """What one game was for those who played a side."""
-
-    won: Share
-    defaults: Share
-    """How many of their turns ended with the default act."""
-    has_failed: bool
-
-
-class _Won:
-    """How often games were won; with those that failed only where there is one."""
-
-    def __init__(self, *, with_failed: bool) -> None:
-        self._won, self._defaults = Rate(noun="games"), Share(0, 0)
-        self._is_shown = not with_failed
-
-    def add(self, counts: _Played, question: str | None) -> None:
-        self._won.add(counts.won, question)
-        self._defaults += counts.defaults
-        self._is_shown = self._is_shown or counts.has_failed
-
-    def report(self) -> JsonObject | UnsetType:
-        taken = self._defaults
-        share = taken.count / taken.cases if taken.cases else None
-        return {**self._won.report(), "defaults": share} if self._is_shown else UNSET
-
-
 _of_games = partial(Measure, cluster="game", unit="games", grid=lambda _keys: None)
 
 
-def _marked(words: str, row: Row) -> str:
-    """With how often the default act was taken, where that has to be said."""
-    return with_defaults(words, number(row.record.get("defaults")))
+def _wins(measure: Measure, head: str, title: str, caption: str, *more: Drawn) -> Measure:
+    """Who won how often on which side; rows say how often the default act was taken."""
+    name, *sides = measure.names
 
+    def rows(summary: JsonObject) -> list[Row]:
+        shares = default_shares(summary)
+        word = name if sides else "faction"
+        found = counted.rows(summary)
+        return [row._replace(record={**row.record, "defaults": shares.get((word, *row.keys))}) for row in found]
 
-def _wins(group: str, head: str, title: str, caption: str, name_of: Callable[[Seat], str], *more: Drawn) -> Measure:
-    """Who won how often on which side."""
-
-    def cases(game: Game) -> Iterator[tuple[Keys, _Played]]:
-        has_failed = game.ending == FAILED
-        for side in {seat.side for seat in game.players} - {""}:
-            for name in {name_of(seat) for seat in game.players if seat.side == side}:
-                seats = [seat for seat in game.players if seat.side == side and name_of(seat) == name]
-                defaults, turns = (sum(seat.count(count) for seat in seats) for count in (Count.DEFAULT, Count.TURN))
-                played = _Played(Share(int(game.has_won(side, seats)), 1), Share(defaults, turns), has_failed)
-                for counting in (_LOST,) if has_failed else (_FINISHED, _LOST):
-                    yield (side, name, counting), played
-
-    return _of_games(
-        place=f"won_by_{group}.{{side}}.{{name}}.{{counting}}",
-        cases=cases,
+    counted = replace(
+        measure,
+        place=".".join((f"won_by_{name}", *(f"{{{each}}}" for each in measure.names))),
         title=title,
         caption=f"{caption} {_OVER_GAMES}",
         value="games won",
-        statistic=lambda keys: _Won(with_failed=keys[-1] == _LOST),
-        by={"side": SIDE, "name": By(head), "counting": By("counting", {_FINISHED: _FINISHED, _LOST: _LOST})},
-        figures=(
-            Drawn(
-                id=f"wins-by-{group}",
-                chart="forest",
-                by=("name", "counting"),
-                chapter="wins",
-                label=lambda name, row: _marked(f"{name} as {row.keys[0]}" if name else row.keys[0], row),
-                order=("side", "name", "counting"),
-            ),
-            *more,
-        ),
+        unit="games",
+        statistic=None,
+        by={"side": SIDE, name: By(head)} if sides else {"side": SIDE},
     )
+    drawn = Drawn(
+        id=f"wins-by-{head.rpartition(' ')[2]}",
+        chart="forest",
+        by=(name,),
+        chapter="wins",
+        label=lambda _name, row: _marked(" as ".join(row.keys), row),
+        order=(*sides, name),
+    )
+    return replace(counted, reads=rows, figures=(drawn, *more))
 
 
-WINS: Final = (
-    _wins(
-        *("faction", "faction", "How often does each faction win?"),
-        "Share of games that each faction won. Neutrals have won when one of them did.",
-        lambda _seat: "",
-        *(
-            Drawn(
-                id=name,
-                chart="forest",
-                by=("run", "side"),
-                title=title,
-                caption=f"Share of games that each faction won{how}. {_OVER_GAMES}",
-                chapter="compared",
-                label=_marked,
-                order=("side",),
-                only=lambda keys, counting=counting: keys[2] == counting,  # type: ignore[misc]
-            )
-            for name, counting, title, how in (
-                ("wins-by-run", _FINISHED, "In which run does each faction win most often?", ""),
-                (
-                    *("wins-with-failed", _LOST, "How often does each faction win if failed games count as lost?"),
-                    ", of the finished and the failed ones",
-                ),
-            )
-        ),
-    ),
-    *(
-        _wins(
-            *(group, head, f"Which {head} wins most often, on which side?"),
-            f"Share of games that a faction won in which the {head} played for it. A game counts once for each {head} "
-            "and faction, however many players it had.",
-            name_of,
-        )
-        for group, head, name_of in (
-            ("model", "model", lambda seat: seat.model),
-            ("definition", "agent definition", lambda seat: seat.definition),
-        )
+def _marked(words: str, row: Row) -> str:
+    return with_defaults(words, number(row.record.get("defaults")))
+
+
+def _factions(game: Game) -> _Cases:
+    return (((side,), Share(int(game.has_won(side, team)), 1)) for side, team in game.teams().items())
+
+
+FACTIONS: Final = _wins(
+    _of_games(place="{side}", cases=_factions),
+    "faction",
+    "How often does each faction win?",
+    "Share of games that each faction won. Neutrals have won when one of them did.",
+    Drawn(
+        id="wins-by-run",
+        chart="forest",
+        by=("run", "side"),
+        title="In which run does each faction win most often?",
+        caption=f"Share of games that each faction won. {_OVER_GAMES}",
+        chapter="compared",
+        label=_marked,
+        order=("side",),
     ),
 )
-"""Who won; failed games are counted too."""
+MODELS, DEFINITIONS = (
+    _wins(
+        measure,
+        head,
+        f"Which {head} wins most often, on which side?",
+        f"Share of games that a faction won in which the {head} played for it. A game counts once for each {head} and "
+        "faction, however many players it had.",
+    )
+    for head, name in (("model", "model"), ("agent definition", "definition"))
+    for measure in GAMES
+    if measure.names == (name, "side")
+)
+"""Who won the finished games."""
 
 
 def _claims(game: Game) -> _Cases:
@@ -255,18 +209,15 @@ def games_of(data: RunData) -> Iterator[tuple[Game, int, int | str | None]]:
             yield game, ended.number, ended.cluster
 
 
-def failed_games(data: RunData) -> Iterator[Game]:
-    """The games of a run that failed. The role of a player is empty where it was not recorded."""
-    failed = {ended.task_id for ended in data.ended() if ended.outcome is None}
-    rows = data.read_table("agents", lambda row: row.get("task_id") in failed) if failed else iter(())
-    seats: dict[str, list[Seat]] = {}
-    for row in rows:
-        role = row.get("role")
+def failed_games(data: RunData) -> list[list[Seat]]:
+    """The players of the games of a run that failed, none where they were not recorded; nor may a role be: it is ""."""
+    seats: dict[str, list[Seat]] = {ended.task_id: [] for ended in data.ended() if ended.outcome is None}
+    for row in data.read_table("agents", lambda row: row.get("task_id") in seats) if seats else ():
         seat = Seat(
             agent=str(row["agent"]),
             definition=str(row["definition"]),
             model=str(row["model"]),
-            role=role if isinstance(role, str) else "",
+            role=str(row.get("role") or ""),
             faction="",
             won=False,
             alive=False,
@@ -274,8 +225,18 @@ def failed_games(data: RunData) -> Iterator[Game]:
             died_on_day=None,
             measures={},
         )
-        seats.setdefault(str(row["conversation"]), []).append(seat)
-    yield from (Game(FAILED, 0, frozenset(), tuple(players)) for players in seats.values())
+        seats[str(row["conversation"])].append(seat)
+    return [*seats.values()]
+
+
+def failed_with(measure: Measure, keys: Keys, games: Iterable[Sequence[Seat]]) -> int:
+    """How many of some failed games had a player of these keys of a measure of wins, or may have had one."""
+    wanted = [*zip(measure.names, keys, strict=True)]
+
+    def may_be(seat: Seat) -> bool:
+        return all(getattr(seat, name) in (key, "") for name, key in wanted)
+
+    return sum(not seats or any(map(may_be, seats)) for seats in games)
 
 
 def claims_by_kind(data: RunData) -> tuple[JsonObject, str]:
