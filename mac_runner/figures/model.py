@@ -6,7 +6,7 @@ data inside; a figure without a spec is a table. The methods behind it become th
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from mac_runner.types import JsonObject
@@ -89,16 +89,6 @@ class Section:
     title: str
     figures: tuple[Figure, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-def figure_json(figure: Figure) -> JsonObject:
-    """A figure as `report --json` writes it, without its spec."""
-    return {key: value for key, value in asdict(replace(figure, spec=None)).items() if key != "spec"}
-
-
-def methods_of(sections: tuple[Section, ...]) -> tuple[Method, ...]:
-    """Every method of some sections once, in the order of the figures."""
-    return tuple(dict.fromkeys(one for section in sections for figure in section.figures for one in figure.methods))
 
 
 def number_text(value: float) -> str:

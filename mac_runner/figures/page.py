@@ -11,25 +11,15 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from html import escape
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from mac_runner.figures.model import (
-    MADE_BY,
-    DataColumn,
-    Figure,
-    Method,
-    Section,
-    Value,
-    figure_json,
-    methods_of,
-    number_text,
-)
+from mac_runner.figures.model import MADE_BY, DataColumn, Figure, Method, Section, Value, number_text
 from mac_runner.flat import json_text
 from mac_runner.printable import counted, printable
 from mac_runner.types import JsonObject, JsonValue
@@ -93,43 +83,29 @@ class _Table(NamedTuple):
     rows: tuple[tuple[_Cell, ...], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Drawn:
-    """A figure as the template prints it."""
-
-    figure: Figure
-    svg: str
-    table: _Table
-    hidden: int
-    spec: str
-    caption: str
-
-
 def report_html(report: Report) -> str:
     """The page."""
-    style = _style()
+    pages = _pages()
+    assert pages.loader is not None, "it was given one"
+    style = pages.loader.get_source(pages, "report.css")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     sections = [
         {"id": section.id, "title": section.title, "notes": section.notes, "figures": drawn}
         for section in report.sections
         if (drawn := [_drawn(figure, report.viewer) for figure in section.figures]) or section.notes
     ]
-    return (
-        _pages()
-        .get_template("report.html.j2")
-        .render(
-            made_by=MADE_BY,
-            style=style,
-            policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
-            report=report,
-            sections=sections,
-            methods=[_kept(text) for text in methods_text(methods_of(report.sections))],
-        )
+    return pages.get_template("report.html.j2").render(
+        made_by=MADE_BY,
+        style=style,
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        report=report,
+        sections=sections,
+        methods=map(_kept, _methods(report)),
     )
 
 
 def report_json(report: Report) -> JsonObject:
-    """The numbers of all figures, for programs."""
+    """The numbers of all figures, for programs; not how they are drawn."""
     return {
         "made_by": MADE_BY,
         "format": REPORT_FORMAT,
@@ -141,31 +117,30 @@ def report_json(report: Report) -> JsonObject:
                 "id": section.id,
                 "title": section.title,
                 "notes": [*section.notes],
-                "figures": [figure_json(figure) for figure in section.figures],
+                "figures": [
+                    {key: value for key, value in asdict(replace(figure, spec=None)).items() if key != "spec"}
+                    for figure in section.figures
+                ],
             }
             for section in report.sections
         ],
-        "methods": [*methods_text(methods_of(report.sections))],
+        "methods": [*_methods(report)],
         "versions": dict(report.versions),
     }
 
 
-def _drawn(figure: Figure, viewer: str) -> _Drawn:
-    spec = spec_of(figure)
-    return _Drawn(
-        figure=figure,
-        svg=svg_of(figure),
-        caption=_kept(_caption(figure)),
-        table=_table(figure, viewer),
-        hidden=max(0, len(figure.rows) - ROWS_MAX),
-        spec="" if spec is None else json_text(spec),
-    )
-
-
-def _caption(figure: Figure) -> str:
-    """The caption, with the number of cases where it does not say it."""
-    cases = counted(figure.n, figure.unit)
-    return figure.caption if f"{figure.n:,} " in figure.caption else f"{figure.caption} n = {cases}."
+def _drawn(figure: Figure, viewer: str) -> dict[str, Any]:
+    """A figure as the template prints it, with the number of cases where the caption does not say it."""
+    spec = _spec(figure)
+    says_n = f"{figure.n:,} " in figure.caption
+    return {
+        "figure": figure,
+        "svg": svg_of(figure),
+        "caption": _kept(figure.caption if says_n else f"{figure.caption} n = {counted(figure.n, figure.unit)}."),
+        "table": _table(figure, viewer),
+        "hidden": max(0, len(figure.rows) - ROWS_MAX),
+        "spec": json_text(spec) if spec else "",
+    }
 
 
 def _kept(text: str) -> str:
@@ -176,7 +151,8 @@ def _kept(text: str) -> str:
 def _table(figure: Figure, viewer: str) -> _Table:
     """The numbers as a table, without empty columns; one of a few rows and many columns is turned to fit on paper."""
     columns = [one for one in figure.columns if any(row.get(one.name) not in (None, "") for row in figure.rows)]
-    heads = [_Cell(_head(column), _is_number(column)) for column in columns]
+    titles = (f"{column.title} ({column.unit})" if column.unit else column.title for column in columns)
+    heads = [_Cell(title, _is_number(column)) for title, column in zip(titles, columns, strict=True)]
     rows = [
         [
             _Cell(cell_text(column, row.get(column.name)), _is_number(column), _links(column, row, viewer))
@@ -203,10 +179,6 @@ def _links(column: DataColumn, row: Mapping[str, Value], viewer: str) -> tuple[L
         return ()
     place = f"{viewer.partition('#')[0]}#/{f'r/{quote(slug)}/' if slug else ''}c/"
     return tuple(Line(number, f"{place}{number}") for number in numbers.split(", ") if number.isdigit())
-
-
-def _head(column: DataColumn) -> str:
-    return f"{column.title} ({column.unit})" if column.unit else column.title
 
 
 def cell_text(column: DataColumn, value: Value) -> str:
@@ -248,55 +220,45 @@ def _pages() -> Environment:
     )
 
 
-@cache
-def _style() -> str:
-    pages = _pages()
-    assert pages.loader is not None, "it was given one"
-    return pages.loader.get_source(pages, "report.css")[0]
-
-
 def svg_of(figure: Figure) -> str:
     """The picture of a figure, to be put into a page; empty for a table. Its ids begin with that of the figure."""
-    if figure.spec is None:
+    if not (spec := _spec(figure)):
         return ""
     import vl_convert
 
-    spec = spec_of(figure)
-    assert spec is not None, "the figure has one"
-    drawn: str = vl_convert.vegalite_to_svg({"padding": _PADDING, **spec}, allowed_base_urls=[], show_warnings=False)
-    return _embedded(drawn, figure.id, figure.title)
-
-
-def shown(value: JsonValue) -> JsonValue:
-    """A value whose texts are printable: no control character and no mark that turns the reading direction."""
-    match value:
-        case str():
-            return printable(value)
-        case dict():
-            return {printable(key): shown(inner) for key, inner in value.items()}
-        case list() | tuple():
-            return [shown(inner) for inner in value]
-        case _:
-            return value
-
-
-def _embedded(svg: str, prefix: str, title: str) -> str:
-    """The SVG with ids of its own: those that are drawn count on from figure to figure."""
-    found = dict.fromkeys(_ID.findall(svg))
-    names = {name: f"{prefix}-{number}" for number, name in enumerate(found)}
+    svg = vl_convert.vegalite_to_svg({"padding": _PADDING, **spec}, allowed_base_urls=[], show_warnings=False)
+    # Those that are drawn count on from figure to figure.
+    names = {name: f"{figure.id}-{number}" for number, name in enumerate(dict.fromkeys(_ID.findall(svg)))}
     renamed = _ID.sub(lambda match: names[match[0]], svg)
     renamed = _USE.sub(lambda match: names.get(match[0], match[0]), renamed)
     root = _ROOT.search(renamed)
     assert root is not None, "it is an SVG"
     sizes = " ".join(f'{name}="{value}"' for name, value in _SIZE.findall(root[0]))
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {sizes} role="img" aria-label="{escape(printable(title))}">'
+    title = escape(printable(figure.title))
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {sizes} role="img" aria-label="{title}">'
     return f"{head}{renamed[root.end() :]}"
 
 
-def spec_of(figure: Figure) -> JsonObject | None:
-    """The Vega-Lite of a figure as a page prints it."""
-    found = None if figure.spec is None else shown(figure.spec)
-    return found if isinstance(found, dict) else None
+def _spec(figure: Figure) -> JsonObject:
+    """The Vega-Lite of a figure as a page prints it; empty for a table."""
+    return {printable(key): _shown(value) for key, value in (figure.spec or {}).items()}
+
+
+def _shown(value: JsonValue) -> JsonValue:
+    """A value whose texts are printable: no control character and no mark that turns the reading direction."""
+    match value:
+        case str():
+            return printable(value)
+        case dict():
+            return {printable(key): _shown(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_shown(inner) for inner in value]
+        case _:
+            return value
+
+
+def _methods(report: Report) -> tuple[str, ...]:
+    return methods_text(method for part in report.sections for figure in part.figures for method in figure.methods)
 
 
 def methods_text(methods: Iterable[Method]) -> tuple[str, ...]:
@@ -310,12 +272,15 @@ def methods_text(methods: Iterable[Method]) -> tuple[str, ...]:
 def _paragraph(statement: str, methods: Sequence[Method]) -> str:
     sentence = statement if statement.endswith((".", "!", "?")) else f"{statement}."
     details = "; ".join(_details(methods))
-    return f"{sentence} ({_capitalised(details)}.)" if details else sentence
+    if not details.startswith("n ="):
+        details = f"{details[:1].upper()}{details[1:]}"
+    return f"{sentence} ({details}.)" if details else sentence
 
 
 def _details(methods: Sequence[Method]) -> Iterator[str]:
     if counts := [method.n for method in methods if method.n is not None]:
-        units = _each(_units(method.unit or "unit", max(counts)) for method in methods)
+        plural = "" if max(counts) == 1 else "s"
+        units = _each(f"{method.unit or 'unit'}{plural}" for method in methods)
         numbers = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
         yield f"n = {numbers} {units}"
     elif units := _each(method.unit for method in methods):
@@ -328,14 +293,5 @@ def _details(methods: Sequence[Method]) -> Iterator[str]:
         yield f"correction: {corrections}"
 
 
-def _units(unit: str, n: int) -> str:
-    return unit if n == 1 else f"{unit}s"
-
-
 def _each(words: Iterable[str]) -> str:
-    """Different words, each once."""
     return " or ".join(dict.fromkeys(filter(None, words)))
-
-
-def _capitalised(text: str) -> str:
-    return text if text.startswith("n =") else f"{text[:1].upper()}{text[1:]}"

@@ -20,5 +20,5 @@ from mac_runner.figures.page import (
     report_json,
     svg_of,
 )
-from mac_runner.figures.statistics.survival import Case, log_rank, survival
+from mac_runner.figures.town_of_salem.lives import Case, log_rank, survival
 from mac_runner.figures.town_of_salem.measures import claims_by_kind
