@@ -81,13 +81,14 @@ _TICKS_MAX: Final = 30
 """With more whole numbers on an axis not all of them are written."""
 _TICKS: Final = 6
 _SHARES: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-_ENDS: Final = ("value", "lo", "hi")
 _LETTER: Final = 7
 """About the width of a letter, in pixels."""
 _SYMBOL: Final = 60
 """The width of a symbol of a legend, with the room beside it."""
 _COLUMN: Final = 60
 """The greatest width of a column, in pixels."""
+_PANELS: Final = 4
+"""Panels in a row."""
 _CELL: Final = 26
 _WORDS: Final = 76
 """The width of a cell of a heat map that holds a count and a share."""
@@ -226,7 +227,7 @@ def over_time(
     return _layered(layers, points, width=WIDTH, height=220)
 
 
-def panels(rows: Rows, *, x_title: str, title: str, per_row: int = 4) -> JsonObject:
+def panels(rows: Rows, *, x_title: str, title: str) -> JsonObject:
     """A small curve in steps with its band for each label, coloured by series."""
     points = [{**_point(row), "x": row["x"], "label": row["label"]} for row in rows]
     names, labels = _each(points, "series"), _each(points, "label")
@@ -235,17 +236,18 @@ def panels(rows: Rows, *, x_title: str, title: str, per_row: int = 4) -> JsonObj
     base = altair.Chart().encode(x=x, color=_colour(names))
     band = base.mark_area(opacity=0.2, interpolate="step-after").encode(y=altair.Y("lo:Q", title=title), y2="hi:Q")
     line = base.mark_line(interpolate="step-after", strokeWidth=2).encode(y=y)
-    layered = altair.layer(band, line, data=_data(points)).properties(width=WIDTH // per_row - 12, height=90)
+    layered = altair.layer(band, line, data=_data(points)).properties(width=WIDTH // _PANELS - 12, height=90)
     facet = altair.Facet("label:N", sort=labels, title=None)
-    return _finished(layered.facet(facet=facet, columns=min(per_row, len(labels))))
+    return _finished(layered.facet(facet=facet, columns=min(_PANELS, len(labels))))
 
 
-def shares(rows: Rows, *, parts: Sequence[str], title: str, labels: Sequence[str]) -> JsonObject:
+def shares(rows: Rows, *, title: str) -> JsonObject:
     """Bars of one length, divided into parts; a row has `label`, `part`, `share` and the text `words` beside the bar.
 
     The share is written in each part that has room for it, so colour is not needed to read it.
     """
-    y = altair.Y("label:N", sort=[*labels], title=None, axis=altair.Axis(ticks=False, domain=False, labelPadding=8))
+    labels, parts = _each(rows, "label"), _each(rows, "part")
+    y = altair.Y("label:N", sort=labels, title=None, axis=altair.Axis(ticks=False, domain=False, labelPadding=8))
     base = altair.Chart().encode(y=y, order=altair.Order("order:Q"))
     axis, scale = axis_of("rate", ())
     x = altair.X("share:Q", stack="zero", title=title, axis=axis, scale=scale)
@@ -261,12 +263,13 @@ def shares(rows: Rows, *, parts: Sequence[str], title: str, labels: Sequence[str
     return _layered([bars, inside, beside], _ordered(rows, parts), width=WIDTH, height=max(2, len(labels)) * 28)
 
 
-def columns(rows: Rows, *, x_title: str, title: str, parts: Sequence[str], legend: str | None = None) -> JsonObject:
+def columns(rows: Rows, *, x_title: str, title: str, legend: str) -> JsonObject:
     """Counts by a whole number, stacked; a row has `x`, `part` and `count`."""
+    parts = _each(rows, "part")
     bars = altair.Chart().mark_bar(width={"band": 0.85}, stroke="white", strokeWidth=0.5)
     drawn = bars.encode(
         x=altair.X("x:O", title=x_title, axis=altair.Axis(labelAngle=0)),
-        y=altair.Y("count:Q", title=title, axis=_counts_axis(rows, "count")),
+        y=altair.Y("count:Q", title=title, axis=_counts_axis(rows)),
         color=_colour(parts, legend, field="part"),
         order=altair.Order("order:Q"),
     )
@@ -289,14 +292,14 @@ def bars(rows: Rows, *, label: str, value: str, title: str, group: str = "") -> 
     return _layered([drawn, summed], rows, width=WIDTH, height=ROW * max(2, len(totals)))
 
 
-def histogram(rows: Rows, *, lo: str, hi: str, count: str, title: str, counted: str) -> JsonObject:
-    """Counts of classes whose ends are in the rows."""
-    axis, scale = axis_of("number", [_number(row[key]) or 0.0 for row in rows for key in (lo, hi)])
+def histogram(rows: Rows, *, title: str, counted: str) -> JsonObject:
+    """Counts of classes; a row has `from`, `to` and `count`."""
+    axis, scale = axis_of("number", [_number(row[key]) or 0.0 for row in rows for key in ("from", "to")])
     drawn = altair.Chart().mark_bar(color=COLOURS[0], stroke="white", strokeWidth=0.5)
     drawn = drawn.encode(
-        x=altair.X(f"{lo}:Q", title=title, scale=scale, axis=axis),
-        x2=f"{hi}:Q",
-        y=altair.Y(f"{count}:Q", title=counted, axis=_counts_axis(rows, count)),
+        x=altair.X("from:Q", title=title, scale=scale, axis=axis),
+        x2="to:Q",
+        y=altair.Y("count:Q", title=counted, axis=_counts_axis(rows)),
         y2=altair.Y2Datum(0),
     )
     return _layered([drawn], rows, width=WIDTH, height=170)
@@ -307,13 +310,12 @@ def heat(
     *,
     across: str,
     down: str,
-    value: str,
-    text: str,
     titles: tuple[str, str],
+    value: str = "value",
     is_score: bool = False,
     is_sorted: bool = False,
 ) -> JsonObject:
-    """A cell for each row, coloured by a share, or a score from −1 to 1; its number is written in it.
+    """A cell for each row, coloured by a share, or a score from −1 to 1; its `text` is written in it.
 
     A comma ends a line in the names of columns.
     """
@@ -347,7 +349,7 @@ def heat(
         ],
         "value": "black",
     }
-    words = base.mark_text().encode(text=f"{text}:N", color=altair.ColorValue.from_dict(ink))
+    words = base.mark_text().encode(text="text:N", color=altair.ColorValue.from_dict(ink))
     width = max(_WORDS, 8 * widest + 10)
     return _layered([squares, words], rows, width=width * len(columns), height=_CELL * len(names))
 
@@ -359,11 +361,11 @@ def axis_of(unit: Unit, values: Iterable[float]) -> tuple[Chart, Chart]:
     return axis, altair.Scale(domain=[ticks[0], ticks[-1]], nice=False)
 
 
-def ticks_of(values: Iterable[float], count: int = _TICKS) -> list[float]:
-    """About so many round numbers, the first and the last beyond all values."""
+def ticks_of(values: Iterable[float]) -> list[float]:
+    """Some round numbers, the first and the last beyond all values."""
     found = [*values] or [0.0]
     least, most = min(found), max(found)
-    raw = (most - least) / count or max(abs(most), 1.0) / count
+    raw = ((most - least) or max(abs(most), 1.0)) / _TICKS
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(size * unit for size in (1, 2, 5, 10) if size * unit >= raw * (1 - 1e-9))
     first = math.floor(least / step + 1e-9)
@@ -386,9 +388,9 @@ def _across(across: Across, at: Sequence[float], title: str, last: str, room: fl
     return altair.X("x:Q", title=title, axis=axis, scale=scale)
 
 
-def _counts_axis(rows: Rows, key: str) -> Chart:
+def _counts_axis(rows: Rows) -> Chart:
     """An axis of counts, which has whole numbers alone."""
-    highest = max((_number(row[key]) or 0.0 for row in rows), default=0.0)
+    highest = max((_number(row["count"]) or 0.0 for row in rows), default=0.0)
     few = {"values": [*range(int(highest) + 1)]} if highest <= _TICKS else {"tickMinStep": 1, "tickCount": _TICKS}
     return altair.Axis(labelExpr=_LABELS["number"], **few)
 
@@ -445,7 +447,7 @@ def _point(row: Mapping[str, Value], value: str = "value", group: str = "series"
 
 
 def _ends(points: Rows) -> list[float]:
-    return [float(point[key] or 0) for point in points for key in _ENDS]
+    return [float(point[key] or 0) for point in points for key in ("value", "lo", "hi")]
 
 
 def _words(row: Mapping[str, Value], value: str, clusters: str, unit: Unit, units: str) -> str:

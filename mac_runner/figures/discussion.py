@@ -190,7 +190,6 @@ def _transition(counts: JsonObject, kind: str, title: str) -> Iterator[Figure]:
                 across="after",
                 down="before",
                 value="share",
-                text="text",
                 titles=("last answer", "first answer"),
             ),
         )

@@ -134,7 +134,7 @@ def length_figures(runs: Sequence[Played]) -> Iterator[Figure]:
             continue
         values = sorted(lengths[0][1].values)
         rows = tuple(classes(values))
-        chart = histogram(rows, lo="from", hi="to", count="count", title=unit, counted="conversations")
+        chart = histogram(rows, title=unit, counted="conversations")
         yield Figure(
             id=name,
             title=title,

@@ -177,22 +177,9 @@ def _spec(measure: Measure, drawn: Drawn, rows: Sequence[dict[str, Value]]) -> J
                 reference=[row for row in rows if row[first] == drawn.reference],
             )
         case "shares":
-            parts = [
-                {
-                    **row,
-                    "label": row[first],
-                    "part": row[rest[0]],
-                    "share": row["value"],
-                    "words": f"{row['n']:,} {measure.unit}",
-                }
-                for row in rows
-            ]
-            return shares(
-                parts,
-                parts=[*dict.fromkeys(str(row["part"]) for row in parts)],
-                title=title,
-                labels=[*dict.fromkeys(str(row["label"]) for row in parts)],
-            )
+            words = {"label": first, "part": rest[0], "share": "value"}
+            parts = [{**row, **{key: row[name] for key, name in words.items()}} for row in rows]
+            return shares([{**row, "words": f"{row['n']:,} {measure.unit}"} for row in parts], title=title)
         case "forest":
             return forest(
                 rows,
@@ -213,8 +200,6 @@ def _spec(measure: Measure, drawn: Drawn, rows: Sequence[dict[str, Value]]) -> J
                 rows,
                 across=across,
                 down=first,
-                value="value",
-                text="text",
                 titles=(across, first) if is_matrix else ("", ""),
                 is_score=measure.kind != "rate",
                 is_sorted=is_matrix,

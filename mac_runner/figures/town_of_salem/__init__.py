@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from mac_runner.environments.town_of_salem.measures import Seat
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.estimates import WithFailed, failure_notes, failures_figure
 from mac_runner.figures.measures import measured_figures
@@ -19,6 +18,7 @@ from mac_runner.figures.town_of_salem.measures import (
     FACTIONS,
     KINDS,
     MODELS,
+    Dealt,
     claims_by_kind,
     failed_games,
     failed_with,
@@ -50,7 +50,7 @@ class _Read(NamedTuple):
     measures: Sequence[Measure]
     counted: Counted
     lives: Lives
-    failed: Sequence[Sequence[Seat]]
+    failed: Sequence[Sequence[Dealt]]
     """The players of each failed game."""
 
 
@@ -91,7 +91,7 @@ def run_sections(data: RunData) -> Sequence[Section]:
 def _with_failed(figures: Iterable[Figure], read: Mapping[str, _Read]) -> Iterator[Figure]:
     """Figures of wins with what has to be said of defaults and of failed games, and one with these counted as lost."""
     finished = sum(one.lives.games for one in read.values())
-    failed = [seats for one in read.values() for seats in one.failed]
+    failed = [players for one in read.values() for players in one.failed]
     for figure in figures:
         has_defaults = any("(defaults" in str(row[figure.columns[0].name]) for row in figure.rows)
         notes = (*failure_notes(len(failed), finished, "games"), *((DEFAULTS_NOTE,) if has_defaults else ()))
@@ -117,7 +117,7 @@ def _with_failed(figures: Iterable[Figure], read: Mapping[str, _Read]) -> Iterat
         units="games",
     )
     if lost is not None:
-        unknown = sum(not seats or any(not seat.side for seat in seats) for seats in failed)
+        unknown = sum(not players or any(not one.side for one in players) for players in failed)
         note = f"Not all roles of {unknown:,} failed games are recorded: all who may have played count as having lost."
         yield replace(lost, notes=(*lost.notes, *((note,) if unknown else ())))
 

@@ -237,7 +237,7 @@ class Lives:
                 DataColumn(name="count", title="games", kind="count"),
             ),
             rows=tuple(row for row in rows if row["count"]),
-            spec=columns(rows, x_title="last day of the game", title="games", parts=winners, legend="won by"),
+            spec=columns(rows, x_title="last day of the game", title="games", legend="won by"),
         )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.environments.town_of_salem.game import GAMES
-from mac_runner.environments.town_of_salem.measures import SIDE, Count, Game, Seat, default_shares
+from mac_runner.environments.town_of_salem.measures import SIDE, Count, Game, default_shares
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.verdicts import opposes_town
@@ -209,34 +209,32 @@ def games_of(data: RunData) -> Iterator[tuple[Game, int, int | str | None]]:
             yield game, ended.number, ended.cluster
 
 
-def failed_games(data: RunData) -> list[list[Seat]]:
-    """The players of the games of a run that failed, none where they were not recorded; nor may a role be: it is ""."""
-    seats: dict[str, list[Seat]] = {ended.task_id: [] for ended in data.ended() if ended.outcome is None}
-    for row in data.read_table("agents", lambda row: row.get("task_id") in seats) if seats else ():
-        seat = Seat(
-            agent=str(row["agent"]),
-            definition=str(row["definition"]),
-            model=str(row["model"]),
-            role=str(row.get("role") or ""),
-            faction="",
-            won=False,
-            alive=False,
-            death=None,
-            died_on_day=None,
-            measures={},
-        )
-        seats[str(row["conversation"])].append(seat)
-    return [*seats.values()]
+class Dealt(NamedTuple):
+    """A player of a game that failed; `side` is empty where the role was not recorded."""
+
+    definition: str
+    model: str
+    side: str
 
 
-def failed_with(measure: Measure, keys: Keys, games: Iterable[Sequence[Seat]]) -> int:
+def failed_games(data: RunData) -> list[list[Dealt]]:
+    """The players of the games of a run that failed, none where they were not recorded."""
+    players: dict[str, list[Dealt]] = {ended.task_id: [] for ended in data.ended() if ended.outcome is None}
+    for row in data.read_table("agents", lambda row: row.get("task_id") in players) if players else ():
+        role = ROLES.get(str(row.get("role")))
+        one = Dealt(str(row["definition"]), str(row["model"]), "" if role is None else role.faction)
+        players[str(row["conversation"])].append(one)
+    return [*players.values()]
+
+
+def failed_with(measure: Measure, keys: Keys, games: Iterable[Sequence[Dealt]]) -> int:
     """How many of some failed games had a player of these keys of a measure of wins, or may have had one."""
     wanted = [*zip(measure.names, keys, strict=True)]
 
-    def may_be(seat: Seat) -> bool:
-        return all(getattr(seat, name) in (key, "") for name, key in wanted)
+    def may_be(player: Dealt) -> bool:
+        return all(getattr(player, name) in (key, "") for name, key in wanted)
 
-    return sum(not seats or any(map(may_be, seats)) for seats in games)
+    return sum(not players or any(map(may_be, players)) for players in games)
 
 
 def claims_by_kind(data: RunData) -> tuple[JsonObject, str]:
