@@ -1,7 +1,7 @@
 """Replies that miss their form, as the tags that they mean.
 
 Three forms are looked for, in this order: tags, a JSON object, a line such as `Vote: Abel`. The first one that holds an
-act decides. Only the form is mended here: what the act names is for `names`, and whether it is legal for the rules.
+act decides. Only the form is mended here: whom the act names is for `replies`, and whether it is legal for the rules.
 
 What is not mended: words that were never closed, since what follows may be no part of them; thoughts that were never
 closed; acts in the midst of a sentence, which may be quoted from others; several acts that differ.
@@ -12,21 +12,26 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Final
 
-from mac_runner.environments.markup import OBSERVATION_TAG, THOUGHT_TAGS, TOOL_TAG, defuse
+from mac_runner.environments.markup import OBSERVATION_TAG, THOUGHT_TAGS, TOOL_TAG, compatible, defuse
 from mac_runner.environments.reading import Placed, Tag, after_thoughts, boxes, lowered, mended_object, whole_objects
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.environments.town_of_salem.rules.acts import ACTS, CHANNEL, CHOICE, SECOND, SLOTS, SPEECH, ActSpec
-from mac_runner.environments.town_of_salem.seat.names import EVERYBODY, bare, near_to
 from mac_runner.types import JsonObject, JsonValue
 
+EVERYBODY: Final = frozenset(
+    {"", "all", "anyone", "everybody", "everyone", "group", "none", "null", "players", "public", "town", "village"}
+)
+"""What names no single player but all of them."""
+VALUE_CHARS_MAX: Final = 200
+"""A longer value is no name."""
 MENDED_CHARS_MAX: Final = 8_192
+"""A reply that is longer without its thoughts is not mended: no act with all that may be added takes as much."""
 _BOXED_CHARS_MAX: Final = 200
 """Of an act in a box; an empty box, or one with more in it, says none."""
-"""A reply that is longer without its thoughts is not mended: no act with all that may be added takes as much."""
 _TAGS_MAX: Final = 40
 _OBJECTS_MAX: Final = 8
 REMARK: Final = "remark"
@@ -55,6 +60,9 @@ _ARGUMENTS: Final = ("arguments", "parameters", "args", "params", "input", "kwar
 _LISTS: Final = ("acts", "actions", "tool_calls")
 _DEPTH_MAX: Final = 3
 
+AROUND: Final = " \t\r\n*_`~#\"'“”‘’«»‹›„.,;:!?-–—|/\\[](){}<>@=+•$"
+INNER_TAG: Final = re.compile(r"<[^<>]*>")
+_REMARK: Final = re.compile(r"[(\[{]([^()\[\]{}]*)[)\]}]")
 _OPENING: Final = re.compile(r"<[ \t]{0,3}([A-Za-z][A-Za-z_-]{0,30})((?:[\s=:/][^<>]*)?)>")
 _ATTRIBUTE: Final = re.compile(
     r"""(?<![A-Za-z_])([A-Za-z_]{1,30})\s{0,3}[=:]\s{0,3}(?:"([^"]*)"|'([^']*)'|“([^”]*)”|([^\s"'“<>/]+))"""
@@ -511,3 +519,29 @@ def _said(line: str, verbs: frozenset[str]) -> tuple[Tag, ...]:
     value = re.sub(r"^\s*[A-Za-z_]{1,20}\s*=\s*", "", found[2]) if call else found[2]
     value = value.strip(" *_`.!")
     return (Tag(name=verb, text=value),) if bool(ACTS[verb].slots) == bool(value) else ()
+
+
+def near_to(
+    word: str, known: Sequence[str], reach: Callable[[str], int], *, but: Collection[str] = frozenset()
+) -> list[str]:
+    """The known words of which `word` may be a misspelling; none where it is not a word by itself."""
+    folded = word.casefold()
+    if not folded.isalpha() or len(folded) > VALUE_CHARS_MAX or folded in but:
+        return []
+    return [name for name, distance in _distances(folded, tuple(known)).items() if distance <= reach(name)]
+
+
+@lru_cache(maxsize=1024)
+def _distances(word: str, known: tuple[str, ...]) -> Mapping[str, int]:
+    """How many letters each known word is away."""
+    # Loaded by the first misspelling: most games have none.
+    from rapidfuzz.distance import OSA
+
+    return {name: OSA.distance(word, name.casefold()) for name in known}
+
+
+def bare(value: str) -> str:
+    """A value without marks, remarks in brackets and a genitive's ending."""
+    text = INNER_TAG.sub(" ", compatible(value[:VALUE_CHARS_MAX]))
+    without = _REMARK.sub(" ", text).strip(AROUND)
+    return re.sub(r"['’]s?$", "", without or text.strip(AROUND)).strip(AROUND)
