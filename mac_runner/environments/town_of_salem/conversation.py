@@ -24,6 +24,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from mac_runner.config import RetryConfig
 from mac_runner.environments.dialogue import Dialogue, Tried
+from mac_runner.environments.markup import OBSERVATION_TAG, disarm
 from mac_runner.environments.reading import Cause, Problem
 from mac_runner.environments.town_of_salem.counts import reply_counts
 from mac_runner.environments.town_of_salem.hindsight import (
@@ -38,7 +39,7 @@ from mac_runner.environments.town_of_salem.model.events import Events
 from mac_runner.environments.town_of_salem.model.role import Changed
 from mac_runner.environments.town_of_salem.model.state import GameState, Phase, Result
 from mac_runner.environments.town_of_salem.roles.catalogue import catalogue
-from mac_runner.environments.town_of_salem.rules.acts import Act, IllegalActError, Span, apply, apply_beside
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, Act, IllegalActError, Span, apply, apply_beside
 from mac_runner.environments.town_of_salem.rules.calendar import (
     answering,
     channels_of,
@@ -53,8 +54,6 @@ from mac_runner.environments.town_of_salem.seat.prompts import (
     PLAIN,
     Context,
     Prompts,
-    correction_text,
-    observation_text,
     shorter_than,
 )
 from mac_runner.environments.town_of_salem.seat.replies import Chosen, read
@@ -485,9 +484,10 @@ def _said(tried: Tried, asking: Asking) -> tuple[Message, ...]:
     """A reply as its player finds it in the next prompt, and what the game said to it."""
     detail = tried.receipt.detail
     if tried.receipt.kind is ReceiptKind.OBSERVATION:
-        answer = observation_text(detail)
+        answer = f"<{OBSERVATION_TAG}>{detail}</{OBSERVATION_TAG}>"
     elif tried.receipt.cause is not None:
-        answer = correction_text(detail, asking)
+        answer = asking.correction(detail)
     else:  # The prompt was too long: there is no reply.
         return ()
-    return (Message(role="assistant", content=tried.reply.text), Message(role="user", content=answer))
+    said = disarm(tried.reply.text, ACTS)
+    return (Message(role="assistant", content=said), Message(role="user", content=answer))

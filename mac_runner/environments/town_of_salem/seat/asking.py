@@ -31,6 +31,7 @@ from mac_runner.environments.town_of_salem.seat.knowledge import Choice, SeatVie
 from mac_runner.environments.town_of_salem.seat.tools import TOOLS
 from mac_runner.types import JsonObject, JsonValue, ReplyForm
 
+CORRECTION_TAG = "correction"
 Reasoning: TypeAlias = Literal["required", "optional", "off"]
 
 
@@ -77,17 +78,13 @@ class Asking:
                 return ""
 
     def correction(self, reason: str) -> str:
-        """What is said of a reply that cannot be used; our reasons write an act as `<vote>`."""
+        """The answer to a reply that cannot be used; our reasons write an act as `<vote>`."""
+        form = "with one act in its tag"
         if self.form == "json":
-            return f"{_ACT_NAMED.sub(_quoted, reason)}. Answer again, as one JSON object."
-        return f"{reason}. Answer again, with one act in its tag."
-
-
-_ACT_NAMED = re.compile(r"<(/?)([a-z_]+)>")
-
-
-def _quoted(tag: re.Match[str]) -> str:
-    return f'end of "{tag[2]}"' if tag[1] else f'"{tag[2]}"'
+            reason = re.sub(r"<([a-z_]+)>", r'"\1"', re.sub(r"</([a-z_]+)>", r'end of "\1"', reason))
+            form = "as one JSON object"
+        said = f"Your reply could not be used: {reason}. Answer again, {form}."
+        return f"<{CORRECTION_TAG}>{said}</{CORRECTION_TAG}>"
 
 
 def menu(view: SeatView, form: ReplyForm) -> str:
@@ -139,9 +136,10 @@ def _takes(choice: Choice, slot: Slot, others: tuple[str, ...]) -> str:
 
 
 class ReplySchema(Mapping[str, JsonValue]):
-    """The schema of the legal replies to a view, built when it is first read: many engines never do.
+    """The JSON schema of the legal replies to a view, keys in the order in which they are best written.
 
-    It uses only those parts of the view that do not change while the game goes on.
+    It is built when it is first read: many engines never do. It uses only those parts of the view that do not change
+    while the game goes on.
     """
 
     def __init__(self, view: SeatView, asking: Asking, *, may_ask: bool) -> None:
@@ -151,7 +149,20 @@ class ReplySchema(Mapping[str, JsonValue]):
 
     @cached_property
     def _schema(self) -> JsonObject:
-        return reply_schema(self._view, self._asking, may_ask=self._may_ask)
+        view, asking = self._view, self._asking
+        main = [choice for choice in view.choices if not ACTS[choice.verb].is_side_act]
+        sides = [choice.verb for choice in view.choices if ACTS[choice.verb].is_side_act]
+        variants: list[JsonValue] = []
+        for choice in main:
+            beside = [*([SPEECH] if choice.takes_speech else []), *sides]
+            optional = _fields(choice, are_optional=True) | {verb: _words(ACTS[verb]) for verb in beside}
+            required: JsonObject = {"act": {"const": choice.verb}, **_fields(choice, are_optional=False)}
+            variants.append(_variant(asking, required, optional))
+        for tool in [TOOLS[name] for name in view.options.tools] if self._may_ask else ():
+            argument = tool.schema(view)
+            asked: JsonObject = {} if argument is None else {"argument": argument}
+            variants.append(_variant(asking, {"tool": {"const": tool.name}, **asked}, {}))
+        return {"type": "object", "anyOf": variants}
 
     def __getitem__(self, key: str) -> JsonValue:
         return self._schema[key]
@@ -163,41 +174,19 @@ class ReplySchema(Mapping[str, JsonValue]):
         return len(self._schema)
 
 
-def reply_schema(view: SeatView, asking: Asking, *, may_ask: bool) -> JsonObject:
-    """The JSON schema of every legal reply, keys in the order in which they are best written."""
-    sides: JsonObject = {
-        choice.verb: _words(ACTS[choice.verb]) for choice in view.choices if ACTS[choice.verb].is_side_act
-    }
-    variants: list[JsonValue] = [
-        _variant(
-            asking,
-            {"act": {"const": choice.verb}, **_fields(choice, are_optional=False)},
-            {**_fields(choice, are_optional=True), **_speech(choice), **sides},
-        )
-        for choice in view.choices
-        if not ACTS[choice.verb].is_side_act
-    ]
-    for tool in [TOOLS[name] for name in view.options.tools] if may_ask else ():
-        argument = tool.schema(view)
-        asked: JsonObject = {} if argument is None else {"argument": argument}
-        variants.append(_variant(asking, {"tool": {"const": tool.name}, **asked}, {}))
-    return {"type": "object", "anyOf": variants}
-
-
 def _variant(asking: Asking, required: JsonObject, optional: JsonObject) -> JsonObject:
-    thought = {} if asking.reasoning == "off" else {"thinking": _thought(asking)}
-    needed = [*thought, *required] if asking.reasoning == "required" else list(required)
+    is_required = asking.reasoning == "required"
+    bounds: JsonObject = {"minLength": 1} if is_required else {}
+    if asking.reasoning_chars_max is not None:
+        bounds["maxLength"] = asking.reasoning_chars_max
+    thought: JsonObject = {} if asking.reasoning == "off" else {"thinking": {"type": "string", **bounds}}
+    needed = [*thought, *required] if is_required else list(required)
     return {
         "type": "object",
         "properties": {**thought, **required, **optional},
         "required": list[JsonValue](needed),
         "additionalProperties": False,
     }
-
-
-def _thought(asking: Asking) -> JsonObject:
-    bounds: JsonObject = {} if asking.reasoning_chars_max is None else {"maxLength": asking.reasoning_chars_max}
-    return {"type": "string", **({"minLength": 1} if asking.reasoning == "required" else {}), **bounds}
 
 
 def _words(spec: ActSpec) -> JsonObject:
@@ -211,10 +200,6 @@ def _fields(choice: Choice, *, are_optional: bool) -> JsonObject:
         for slot in spec.slots
         if slot.is_optional == are_optional and (choice.options(slot) or not are_optional)
     }
-
-
-def _speech(choice: Choice) -> JsonObject:
-    return {SPEECH: _words(ACTS[SPEECH])} if choice.takes_speech else {}
 
 
 def enumerated(view: SeatView, asking: Asking) -> tuple[str, ...] | None:

@@ -24,19 +24,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from mac_runner.environments.markup import OBSERVATION_TAG, defuse, disarm
+from mac_runner.environments.markup import OBSERVATION_TAG, defuse
 from mac_runner.environments.reading import BLANK
 from mac_runner.environments.templates import Kind, PromptTemplate, built_in, parts_of, shipped
 from mac_runner.environments.town_of_salem.model.events import Event, EventKind
 from mac_runner.environments.town_of_salem.model.state import Options, Phase
-from mac_runner.environments.town_of_salem.roles import ROLES, Role
+from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
-from mac_runner.environments.town_of_salem.rules.acts import ACTS, ActSpec
+from mac_runner.environments.town_of_salem.rules.acts import ACTS
 from mac_runner.environments.town_of_salem.rules.calendar import QUIET_FROM_DAY, turn_taking_rule
 from mac_runner.environments.town_of_salem.rules.lobbies import roles_in_play, slot_name
 from mac_runner.environments.town_of_salem.seat.asking import Asking, ReplySchema, enumerated, menu
@@ -45,7 +45,6 @@ from mac_runner.environments.town_of_salem.seat.tools import TOOL_CALLS_PER_TURN
 from mac_runner.errors import ConversationError
 from mac_runner.types import Message, Prompt
 
-CORRECTION_TAG = "correction"
 PLAIN = Asking()
 
 KIND: Final = Kind(
@@ -150,7 +149,7 @@ def system_parts(lobby: tuple[str, ...], options: Options, asking: Asking = PLAI
         "side_acts": [
             {"example": json.dumps(spec.verb) if is_json else spec.example(), "help": spec.help}
             for spec in played
-            if spec.is_side_act and _is_written_by_some(spec, roles)
+            if spec.is_side_act and (spec.verb != "death_note" or any(role.leaves_notes for role in roles))
         ],
         "tools": [
             {"example": TOOLS[name].example(form=asking.form), "help": TOOLS[name].help} for name in options.tools
@@ -159,10 +158,6 @@ def system_parts(lobby: tuple[str, ...], options: Options, asking: Asking = PLAI
         "observation_tag": OBSERVATION_TAG,
     }
     return values | parts_of(_PARTS, _STATIC, values | said)
-
-
-def _is_written_by_some(spec: ActSpec, roles: Iterable[Role]) -> bool:
-    return spec.verb != "death_note" or any(role.leaves_notes for role in roles)
 
 
 def turn_parts(
@@ -235,16 +230,6 @@ def _can_do(role_id: str, lobby: tuple[str, ...], options: Options) -> str:
     role = next((role for role in roles if role.id == role_id), None) or ROLES[role_id]
     first, end, _ = role.card_text(roles, options).partition(". ")
     return f"{first}." if end else first
-
-
-def correction_text(reason: str, asking: Asking = PLAIN) -> str:
-    """The answer to a reply that could not be used."""
-    return f"<{CORRECTION_TAG}>Your reply could not be used: {asking.correction(reason)}</{CORRECTION_TAG}>"
-
-
-def observation_text(observation: str) -> str:
-    """A tool's answer as the player sees it."""
-    return f"<{OBSERVATION_TAG}>{observation}</{OBSERVATION_TAG}>"
 
 
 BYTES_PER_TOKEN = 3
@@ -346,15 +331,16 @@ class Context:
 
         `tokens_max` is the limit of this seat, where its engine takes less than the experiment says.
         """
-        said = tuple(_sent_back(message) for message in thread)
         limit = self._tokens_max if tokens_max is None else tokens_max
         refused = None if tokens_max is None else tokens_max / SHRINK
-        text = self._prompts.turn(view, asking) if limit is None else self._fitting(view, asking, said, limit, refused)
+        text = (
+            self._prompts.turn(view, asking) if limit is None else self._fitting(view, asking, thread, limit, refused)
+        )
         # Nothing holds an engine to markup.
         is_json = asking.form == "json"
         system = self._system(view, asking)
         return Prompt(
-            messages=(*([system] if system.content else []), Message(role="user", content=text), *said),
+            messages=(*([system] if system.content else []), Message(role="user", content=text), *thread),
             view=view,
             choices=enumerated(view, asking) if is_json else None,
             schema=ReplySchema(view, asking, may_ask=may_ask) if is_json else None,
@@ -367,14 +353,14 @@ class Context:
         return self._systems[asking]
 
     def _fitting(
-        self, view: SeatView, asking: Asking, said: Sequence[Message], tokens_max: int, refused: float | None
+        self, view: SeatView, asking: Asking, thread: Sequence[Message], tokens_max: int, refused: float | None
     ) -> str:
         """What fits; else the shortest there is, if it is shorter than what the engine refused."""
         public = self._days("", view.public, view.public_lines, view, public_digest)
         private = self._days(view.name, view.private, view.private_lines, view, private_digest)
         system = tokens_of(self._system(view, asking).content)
         asked = tokens_of(self._prompts.turn(view, asking, (), ()))
-        around = system + sum(tokens_of(message.content) for message in said) + asked
+        around = system + sum(tokens_of(message.content) for message in thread) + asked
         short = public.short_days_for(int((tokens_max - system) * PUBLIC_SHARE_MAX))
         for days in range(short, view.day):
             own = private.short_days_for(tokens_max - around - public.tokens(days))
@@ -433,9 +419,3 @@ class _Days:
 
 def _tokens(lines: Sequence[str]) -> int:
     return sum(tokens_of(f"{line}\n") for line in lines)
-
-
-def _sent_back(message: Message) -> Message:
-    if message.role != "assistant":
-        return message
-    return Message(role="assistant", content=disarm(message.content, ACTS))

@@ -57,21 +57,19 @@ class Attribute:
     holds: Callable[[Role], bool]
 
 
-def _attack(level: Level) -> Callable[[Role], bool]:
-    return lambda role: role.attack is level
-
-
-def _defence(level: Level) -> Callable[[Role], bool]:
-    return lambda role: role.defence is level
-
-
 ATTRIBUTES = {
-    "basic attack": Attribute(meaning="kills anyone who has no defence", holds=_attack(Level.BASIC)),
-    "powerful attack": Attribute(meaning="kills anyone whose defence is none or basic", holds=_attack(Level.POWERFUL)),
-    "unstoppable attack": Attribute(meaning="kills anyone, whatever their defence", holds=_attack(Level.UNSTOPPABLE)),
-    "basic defence": Attribute(meaning="survives basic attacks at night", holds=_defence(Level.BASIC)),
+    "basic attack": Attribute(meaning="kills anyone who has no defence", holds=lambda role: role.attack is Level.BASIC),
+    "powerful attack": Attribute(
+        meaning="kills anyone whose defence is none or basic", holds=lambda role: role.attack is Level.POWERFUL
+    ),
+    "unstoppable attack": Attribute(
+        meaning="kills anyone, whatever their defence", holds=lambda role: role.attack is Level.UNSTOPPABLE
+    ),
+    "basic defence": Attribute(
+        meaning="survives basic attacks at night", holds=lambda role: role.defence is Level.BASIC
+    ),
     "powerful defence": Attribute(
-        meaning="survives basic and powerful attacks at night", holds=_defence(Level.POWERFUL)
+        meaning="survives basic and powerful attacks at night", holds=lambda role: role.defence is Level.POWERFUL
     ),
     "block immunity": Attribute(
         meaning="an Escort or a Consort cannot keep the player from acting", holds=lambda role: role.is_block_immune
