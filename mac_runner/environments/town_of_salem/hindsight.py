@@ -20,7 +20,7 @@ from mac_runner.environments.town_of_salem.model.state import Ballot, GameState,
 from mac_runner.environments.town_of_salem.rules.acts import Act, Span
 from mac_runner.environments.town_of_salem.rules.calendar import has_won
 from mac_runner.environments.town_of_salem.rules.night import play_out
-from mac_runner.environments.town_of_salem.seat.knowledge import GameLog, sentence, stamp
+from mac_runner.environments.town_of_salem.seat.knowledge import GameLog, moment, sentence
 from mac_runner.environments.town_of_salem.verdicts import (
     JudgedClaim,
     Said,
@@ -183,7 +183,7 @@ def _cast(state: GameState, player: Player, log: GameLog, task: Task) -> record.
 def event_row(event: Event, turn: str | None, names: Sequence[str]) -> record.Event:
     """An event in words and data, with the names of those who learned of it and the turn that made it."""
     return record.Event(
-        when=stamp(event),
+        when=moment(event.day, event.phase),
         day=event.day,
         phase=event.phase,
         kind=str(event.kind),

@@ -107,7 +107,6 @@ from mac_runner.environments.town_of_salem.seat.knowledge import (
     Choice,
     GameLog,
     SeatView,
-    line,
     sentence,
     view_of,
     without_heading,

@@ -381,7 +381,7 @@ def clumsy(view: object, chance: Random) -> str:
     if fate < 0.16:
         tool = chance.choice([*TOOLS.values()])
         argument = chance.choice([*tool.argument.allowed(view), "nonsense"]) if tool.argument else ""
-        return tool.example(argument) + "<speak>too soon</speak>"
+        return f'<tool_request name="{tool.name}">{argument}</tool_request><speak>too soon</speak>'
     choice = chance.choice([choice for choice in view.choices if not ACTS[choice.verb].is_side_act])
     sides = [side.verb for side in view.choices if ACTS[side.verb].is_side_act and chance.random() < 0.2]
     number = chance.randrange(1000)

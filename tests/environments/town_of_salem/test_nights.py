@@ -21,11 +21,11 @@ from mac_runner.environments.town_of_salem.testing import (
     Phase,
     bugged,
     has_won,
-    line,
     night_row,
     play_out,
     resolve,
     result_now,
+    sentence,
 )
 from tests.environments.town_of_salem.table import ELEVEN, EVENT_KINDS, Table
 
@@ -261,7 +261,7 @@ def test_everything_a_bug_picks_up_can_be_told_in_words() -> None:
     befallen = [kind for kind in EVENT_KINDS.values() if isinstance(kind, Notice) and kind.befalls]
     assert len(befallen) > 5
     for notice in befallen:
-        assert notice.befalls in line(replace(event, kind=bugged(notice)))
+        assert notice.befalls in sentence(replace(event, kind=bugged(notice)))
 
 
 def test_grave_of_a_vigilante_does_not_tell_that_the_gun_is_empty() -> None:

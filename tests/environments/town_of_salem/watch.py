@@ -147,7 +147,7 @@ class Watch:
         if fate < 0.06:
             tool = chance.choice([*TOOLS.values()])
             argument = chance.choice([*tool.argument.allowed(view), thought]) if tool.argument else ""
-            return f"<thinking>{thought}</thinking>{tool.example(argument)}"
+            return f'<thinking>{thought}</thinking><tool_request name="{tool.name}">{argument}</tool_request>'
         if fate < 0.09:
             return f"{thought} and no act"
         choice = chance.choice([choice for choice in view.choices if not ACTS[choice.verb].is_side_act])

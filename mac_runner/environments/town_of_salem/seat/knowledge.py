@@ -64,29 +64,28 @@ class GameLog:
         self.private: list[list[Event]] = [[] for _ in range(seats)]
         self.private_lines: list[list[str]] = [[] for _ in range(seats)]
         self.graveyard: dict[str, str] = {}
-        # The last stamps of the public lines and of each seat's, which are headings.
-        self._public_stamp = ""
-        self._private_stamps = [""] * seats
 
     def append(self, events: Events, turn: str | None = None) -> None:
         """Add what happened, by the act of a turn or by the rules alone."""
         for event in events:
             self.events.append(event)
             self.turns.append(turn)
-            when = stamp(event)
             if event.audience is None:
-                self.public.append(event)
-                self.public_lines.append(line(event, self._public_stamp))
-                self._public_stamp = when
+                _hear(event, self.public, self.public_lines)
                 if event.kind is EventKind.DEATH:
                     self.graveyard[event.text("player")] = event.text("role")
                 elif event.kind is EventKind.REVIVED:
                     self.graveyard.pop(event.text("player"), None)
-                continue
-            for seat in sorted(event.audience):
-                self.private[seat].append(event)
-                self.private_lines[seat].append(line(event, self._private_stamps[seat]))
-                self._private_stamps[seat] = when
+            for seat in event.audience or ():
+                _hear(event, self.private[seat], self.private_lines[seat])
+
+
+def _hear(event: Event, events: list[Event], lines: list[str]) -> None:
+    """Add to what an audience heard; a line has a heading where the one before is of another phase."""
+    now = moment(event.day, event.phase)
+    is_headed = bool(events) and moment(events[-1].day, events[-1].phase) == now
+    lines.append(sentence(event) if is_headed else f"[{now}]\n{sentence(event)}")
+    events.append(event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,22 +212,11 @@ def _causes() -> Mapping[str, str]:
     return {cause.name: cause.line for cause in (LYNCH, *(cause for role in ROLES.values() for cause in role.causes))}
 
 
-def stamp(event: Event) -> str:
-    """When the event happened: `Day 2, voting`, `Night 3`."""
-    return moment(event.day, event.phase)
-
-
 def moment(day: int, phase: Phase) -> str:
-    """A day and its phase in words."""
+    """A day and its phase in words: `Day 2, voting`, `Night 3`."""
     if phase.is_night:
         return f"Night {day}"
     return f"Day {day}" if phase is Phase.OVER else f"Day {day}, {phase}"
-
-
-def line(event: Event, before: str = "") -> str:
-    """The event as a line of the record, under a heading of its own where `before`, the last stamp, is another."""
-    now = stamp(event)
-    return sentence(event) if now == before else f"[{now}]\n{sentence(event)}"
 
 
 def without_heading(line: str) -> str:

@@ -296,7 +296,8 @@ def _one(fields: JsonObject, name: str, *, but: str = "") -> str:
     """The value of a field under any of its names. Raises MalformedError where they differ."""
     given = [fields[alias] for alias in _ALIASES[name] if alias in fields and alias != but]
     # Two names may come as a list.
-    values = {_listed(value) if name == "target" else _plain(value) for value in given}
+    is_listed = name == "target"
+    values = {", ".join(map(_plain, each)) if is_listed and isinstance(each, list) else _plain(each) for each in given}
     values.discard("")
     if len(values) > 1:
         raise MalformedError(f"it gives several values of {name}; give one")
@@ -319,10 +320,6 @@ def _plain(value: JsonValue) -> str:
             raise MalformedError("a field of the JSON object holds an object; give a text")
         case _:
             return str(value)
-
-
-def _listed(value: JsonValue) -> str:
-    return ", ".join(map(_plain, value)) if isinstance(value, list) else _plain(value)
 
 
 def _pairs(text: str) -> list[JsonObject]:
@@ -351,10 +348,8 @@ def _is_set_off(before: str) -> bool:
     """Whether what follows is by itself: at the beginning of a line or behind a colon, in no tag, not quoted."""
     if _SET_OFF.search(before[-200:]) is None or _is_quoting(before):
         return False
-    last = None
-    for tag in _ANY_TAG.finditer(before):
-        if _key(tag[2]) in ACTS and not tag[3]:
-            last = tag
+    tags = [tag for tag in _ANY_TAG.finditer(before) if _key(tag[2]) in ACTS and not tag[3]]
+    last = tags[-1] if tags else None
     return last is None or bool(last[1]) or not ACTS[_key(last[2])].slots
 
 
@@ -392,12 +387,8 @@ def _is_kept(key: str, value: JsonValue, text: str) -> bool:
 
 
 def _holds_act(found: JsonObject) -> bool:
-    return bool(found) and any(_verb_in(one) for one in _inner(found))
-
-
-def _verb_in(fields: JsonObject) -> bool:
-    keys = fields.keys()
-    return not keys.isdisjoint(_ALIASES["act"]) or any(_key(key) in _main_verbs() for key in keys)
+    telling = _main_verbs().union(_ALIASES["act"])
+    return any(not telling.isdisjoint(one) for one in _inner(found))
 
 
 @follows_roles
@@ -417,7 +408,8 @@ def _inner(found: JsonObject, depth: int = 0) -> Iterator[JsonObject]:
     arguments = next((fields[key] for key in _ARGUMENTS if key in fields), None)
     if isinstance(arguments, str):
         arguments = next((one.value for one in whole_objects(arguments)), None)
-    called = next((fields[key] for key in _CALLED if isinstance(fields.get(key), str) and _is_verb(fields[key])), None)
+    named = (name for key in _CALLED if isinstance(name := fields.get(key), str))
+    called = next((name for name in named if _key(name.strip()) in ACTS), None)
     if called is not None and (isinstance(arguments, dict) or "act" not in fields):
         rest = arguments if isinstance(arguments, dict) else {key: fields[key] for key in fields if key not in _CALLED}
         yield {**lowered(rest), "act": called}
@@ -427,10 +419,6 @@ def _inner(found: JsonObject, depth: int = 0) -> Iterator[JsonObject]:
         yield from _inner(wrapped[0], depth + 1)
         return
     yield fields
-
-
-def _is_verb(value: JsonValue) -> bool:
-    return isinstance(value, str) and _key(value.strip()) in ACTS
 
 
 def _act_of(written: JsonObject, verbs: frozenset[str]) -> tuple[str, JsonObject]:

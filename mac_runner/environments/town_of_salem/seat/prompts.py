@@ -151,9 +151,7 @@ def system_parts(lobby: tuple[str, ...], options: Options, asking: Asking = PLAI
             for spec in played
             if spec.is_side_act and (spec.verb != "death_note" or any(role.leaves_notes for role in roles))
         ],
-        "tools": [
-            {"example": TOOLS[name].example(form=asking.form), "help": TOOLS[name].help} for name in options.tools
-        ],
+        "tools": [{"example": TOOLS[name].example(asking.form), "help": TOOLS[name].help} for name in options.tools],
         "tool_calls_max": TOOL_CALLS_PER_TURN_MAX,
         "observation_tag": OBSERVATION_TAG,
     }

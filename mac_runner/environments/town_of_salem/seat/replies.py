@@ -109,27 +109,20 @@ Reading: TypeAlias = ToolRequest | Chosen | Problem
 
 
 def read(reply: Reply, state: GameState, seat: int) -> Reading:
-    """Read `reply` as the answer of `seat` to the round that is open."""
-    strict = _read_strictly(reply, state, seat)
-    if not isinstance(strict, Problem):
-        return strict
-    return _read_generously(reply, state, seat) or strict
+    """Read `reply` as the answer of `seat` to the round that is open.
 
-
-def _read_generously(reply: Reply, state: GameState, seat: int) -> Chosen | Problem | None:
-    """What a reply means that cannot be used as it is; a Problem that helps its writer more; None: it stays unclear.
-
-    The first form that holds an act decides: what it says is done or asked about, and no other form is tried.
+    Of a reply that is mended, the first form that holds an act decides: what it says is done or asked about.
     """
-    if reply.finish_reason is FinishReason.LENGTH:
-        # What was cut off may have gone on to say something else.
-        return None
+    strict = _read_strictly(reply, state, seat)
+    # What was cut off may have gone on to say something else.
+    if not isinstance(strict, Problem) or reply.finish_reason is FinishReason.LENGTH:
+        return strict
     verbs = frozenset(offer.verb for offer in offers(state, seat))
     try:
         tags = mended(reply.text, verbs)
     except MalformedError as problem:
         return Problem(Cause.MALFORMED, str(problem))
-    return None if tags is None else _read_acts(tags, state, seat, LooseNames(state, seat))
+    return strict if tags is None else _read_acts(tags, state, seat, LooseNames(state, seat))
 
 
 def _read_strictly(reply: Reply, state: GameState, seat: int) -> Reading:
@@ -150,19 +143,16 @@ def _read_strictly(reply: Reply, state: GameState, seat: int) -> Reading:
     markup = scan(reply.text, ACTS)
     if markup.unclosed is not None:
         why = _CUT_OFF if is_cut else f"there is no </{markup.unclosed}>"
-        return Problem(_unclosed(markup.unclosed, is_cut=is_cut), f"<{markup.unclosed}> was never closed: {why}")
+        cause = Cause.CUT_OFF if is_cut else Cause.MALFORMED
+        if markup.unclosed in THOUGHT_TAGS:
+            cause = Cause.CUT_OFF_THOUGHT if is_cut else Cause.OPEN_THOUGHT
+        return Problem(cause, f"<{markup.unclosed}> was never closed: {why}")
     request = next((tag for tag in markup.tags if tag.name == TOOL_TAG), None)
     if request is not None:
         return ToolRequest(name=request.attributes.get("name", ""), argument=request.text)
     if is_cut and markup.rest:
         return Problem(Cause.CUT_OFF, f"{_CUT_OFF}; give the act last, and be brief")
     return _read_acts(markup.tags, state, seat, Names(state))
-
-
-def _unclosed(name: str, *, is_cut: bool) -> Cause:
-    if name in THOUGHT_TAGS:
-        return Cause.CUT_OFF_THOUGHT if is_cut else Cause.OPEN_THOUGHT
-    return Cause.CUT_OFF if is_cut else Cause.MALFORMED
 
 
 def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, names: Names) -> Chosen | Problem:

@@ -47,9 +47,9 @@ class Tool:
     answer: Callable[[SeatView, str], JsonObject]
     argument: Argument | None = None
 
-    def example(self, argument: str | None = None, *, form: ReplyForm = "markup") -> str:
-        """The request as a player of this form writes it."""
-        about = self.argument.word if self.argument and argument is None else argument or ""
+    def example(self, form: ReplyForm = "markup") -> str:
+        """The request as a player of this form writes it, with a placeholder for what it is about."""
+        about = self.argument.word if self.argument else ""
         if form == "json":
             asked = {"tool": self.name, "argument": about} if self.argument else {"tool": self.name}
             return json.dumps(asked, ensure_ascii=False)
@@ -94,29 +94,27 @@ def _get_attribute(view: SeatView, argument: str) -> JsonObject:
 def _get_graveyard(view: SeatView, argument: str) -> JsonObject:
     # A player who came back from the dead has no grave, one who died again has the last.
     last = {event.text("player"): event for event in view.public if event.kind is EventKind.DEATH}
-    graves = [_grave(event) for name, event in last.items() if name in view.graveyard]
+    graves: list[JsonValue] = [
+        {
+            "player": name,
+            "role": death.data["role"],
+            "day": death.day,
+            "causes": death.data["causes"],
+            "will": defuse(death.text("will")),
+            "notes_left": [defuse(note) for note in death.names("death_notes")],
+        }
+        for name, death in last.items()
+        if name in view.graveyard
+    ]
     return {"dead": graves, "living": list(view.living)}
-
-
-def _grave(event: Event) -> JsonValue:
-    return {
-        "player": event.data["player"],
-        "role": event.data["role"],
-        "day": event.day,
-        "causes": event.data["causes"],
-        "will": defuse(event.text("will")),
-        "notes_left": [defuse(note) for note in event.names("death_notes")],
-    }
 
 
 def _get_player(view: SeatView, argument: str) -> JsonObject:
     conduct = conduct_of(view.public, view.players)[argument]
-    answer: JsonObject = {
-        "player": argument,
-        "state": f"dead, {view.graveyard[argument]}" if argument in view.graveyard else "alive",
-    }
-    for what in ("claims", "accuses", "votes", "ballots", "whispers", "trials"):
-        answer[what] = [f"day {day}: {of}" for day, of in getattr(conduct, what)]
+    state = f"dead, {view.graveyard[argument]}" if argument in view.graveyard else "alive"
+    answer: JsonObject = {"player": argument, "state": state}
+    for what, done in vars(conduct).items():
+        answer[what] = [f"day {day}: {of}" for day, of in done]
     return answer
 
 
@@ -192,11 +190,11 @@ def observe(view: SeatView, name: str, argument: str) -> str:
     """The observation a request is answered with: one line of JSON, of the answer or of the error."""
     answer: JsonObject
     try:
-        tool = next((TOOLS[known] for known in view.options.tools if known == name.strip().lower()), None)
-        if tool is None:
+        asked = name.strip().lower()
+        if asked not in view.options.tools:
             known = f"the tools are: {', '.join(view.options.tools)}" if view.options.tools else "this game has none"
             raise ToolError(f"there is no tool {_shown(name)}; {known}")
-        answer = tool.answer(view, _argument(tool, view, argument))
+        answer = TOOLS[asked].answer(view, _argument(TOOLS[asked], view, argument))
     except ToolError as error:
         answer = {"error": str(error)}
     return json.dumps(answer, ensure_ascii=False)
@@ -220,7 +218,7 @@ def _shown(asked: str) -> str:
     return repr(defuse(asked)[:60])
 
 
-@dataclass(slots=True)
+@dataclass
 class Conduct:
     """What one player did in public, in order, each with its day: `(2, "Elias")`.
 
