@@ -173,12 +173,24 @@ def test_truth_puts_the_role_of_the_moment_behind_names_but_not_into_quotations(
         assert said in lines
 
 
+def happened(kind: str, day: int = 2, **data: JsonValue) -> JsonObject:
+    return {**event(f"Day {day}", day, kind), "kind": kind, "data": data}
+
+
+def test_a_lie_in_ones_own_defence_fools_those_who_then_judge_the_liar_innocent() -> None:
+    lie = claim(1, "Ann", kind="role", says="role", roles=["Spy"])
+    events: list[JsonValue] = [
+        happened("trial", accused="Ann"),
+        happened("speech", player="Ann", text="…"),
+        happened("ballots", guilty=["Bob"], innocent=["Cid", "Eve"], abstain=["Dan"]),
+    ]
+    dealt = cast(Ann="mafioso", Bob="spy", Cid="doctor", Dan="jester", Eve="framer")
+
+    assert in_truth(lie, events=events, cast=dealt).splitlines()[-1].split("  ")[-1] == "Cid"
+
+
 def test_fooled_are_those_who_did_what_a_lie_asks_for_later_that_day() -> None:
     """Not those of the liar's team, who know better; not on another day; and only by what was said to all."""
-
-    def happened(kind: str, day: int = 2, **data: JsonValue) -> JsonObject:
-        return {**event(f"Day {day}", day, kind), "kind": kind, "data": data}
-
     dealt = cast(Ann="mafioso", Bob="spy", Cid="doctor", Dan="jester", Eve="framer", Fay="mayor")
     events: list[JsonValue] = [
         happened("vote", player="Fay", target="Bob"),

@@ -18,7 +18,7 @@ from msgspec import Meta
 from mac_runner.environments.town_of_salem import claims
 from mac_runner.environments.town_of_salem.claims import ClaimKind, Says, leaning
 from mac_runner.environments.town_of_salem.model.events import EventKind
-from mac_runner.environments.town_of_salem.model.state import Ballot, Faction, Phase
+from mac_runner.environments.town_of_salem.model.state import TEAMS, Ballot, Faction, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.seat.knowledge import moment
 from mac_runner.flat import NUMBER, Cells, columns_of, value_at
@@ -29,6 +29,9 @@ Day: TypeAlias = Annotated[int, Meta(description="the day")]
 DayBefore: TypeAlias = Annotated[int, Meta(description="the day before the night")]
 PhaseOfDay: TypeAlias = Annotated[Phase, Meta(description="the phase of the day")]
 Targets: TypeAlias = Annotated[list[str], Meta(description="whom it was for")]
+
+
+_FATES: Final = frozenset({EventKind.DEATH, EventKind.REVIVED})
 
 
 class Verdict(StrEnum):
@@ -264,7 +267,7 @@ class RoleChange(Row, frozen=True, rename={"was": "from", "now": "to"}):
     why: Annotated[str, Meta(description="why")]
 
 
-class Claim(Row, frozen=True, kw_only=True):
+class Claim(Row, frozen=True, kw_only=True, dict=True):
     """What a player said is so, and whether it was honest."""
 
     event: Annotated[int, Meta(description="the event that holds the words")]
@@ -288,10 +291,15 @@ class Claim(Row, frozen=True, kw_only=True):
         """The verdict, and what was so instead: `honest, but wrong: Abel is the Doctor`."""
         return f"{self.verdict}, but wrong: {self.truth}" if self.truth else self.verdict
 
-    @property
+    @cached_property
+    def words(self) -> claims.Claim:
+        """What it says, wherever that was said."""
+        return claims.Claim(kind=self.kind, says=self.says, about=self.about, roles=tuple(self.roles), start=0, end=0)
+
+    @cached_property
     def leaning(self) -> int:
         """Whether it speaks for (1) or against (-1) the player it is about; 0 for neither."""
-        return leaning(claims.Claim(kind=self.kind, says=self.says, roles=tuple(self.roles), start=0, end=0))
+        return leaning(self.words)
 
 
 class GameRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -335,6 +343,55 @@ class GameRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def faction_at(self, name: str, place: int) -> Faction | None:
         """The faction of a player at an event; None for a role that is not registered here."""
         return faction_of(self.role_at(name, place))
+
+    @cached_property
+    def _fates(self) -> list[tuple[int, Event]]:
+        return [(place, event) for place, event in enumerate(self.events) if event.kind in _FATES]
+
+    def living_at(self, place: int) -> list[str]:
+        """The players who live at the event `place`, in the order of their seats."""
+        last = {event.said("player"): event.kind for since, event in self._fates if since < place}
+        return [name for name in self.names if last.get(name) != EventKind.DEATH]
+
+    @cached_property
+    def votings(self) -> list[Voting]:
+        """Every voting, in order."""
+        return [*votings(self.events)]
+
+    @cached_property
+    def _judgements(self) -> list[_Judgement]:
+        found = list[_Judgement]()
+        for voting in self.votings:
+            found += [
+                _Judgement(vote.place, voting.day, vote.voter, vote.target, True)
+                for vote in voting.votes
+                if vote.is_given
+            ]
+            found += [
+                _Judgement(voting.judged, voting.day, judge, voting.accused, ballot == Ballot.GUILTY)
+                for judge, ballot in voting.ballots.items()
+                if voting.judged is not None and ballot != Ballot.ABSTAIN
+            ]
+        return found
+
+    def followers(self, lie: Claim) -> list[str] | None:
+        """Who did what a lie to all asks for later on its day, each time; None where nobody then voted or judged.
+
+        They voted for the player that it is against or judged them guilty, or judged the player that it is for
+        innocent. The liar's own team knows better.
+        """
+        day = self.events[lie.event].day
+        after = [one for one in self._judgements if one.day == day and one.place > lie.event]
+        team = self.faction_at(lie.player, lie.event)
+        followers = [
+            one.player
+            for one in after
+            if one.about == lie.about
+            and one.is_against == (lie.leaning < 0)
+            and one.player != lie.player
+            and (team not in TEAMS or self.faction_at(one.player, one.place) is not team)
+        ]
+        return followers if after else None
 
 
 def faction_of(role: str) -> Faction | None:
@@ -414,21 +471,31 @@ class Voting(NamedTuple):
         return [judge for judge, cast in self.ballots.items() if cast == ballot]
 
 
+class _Judgement(NamedTuple):
+    """A vote for a player, or a ballot on one."""
+
+    place: int
+    day: int
+    player: str
+    about: str
+    is_against: bool
+
+
 def votings(events: Iterable[Event]) -> Iterator[Voting]:
     """Every voting of a game, in order."""
     current: Voting | None = None
     for place, event in enumerate(events):
         match event.kind:
-            case EventKind.VOTING_START | EventKind.VOTE | EventKind.UNVOTE as kind:
+            case EventKind.VOTING_START | EventKind.VOTE | EventKind.UNVOTE | EventKind.TRIAL as kind:
                 if current is None or current.trial is not None or kind == EventKind.VOTING_START:
                     if current is not None:
                         yield current
                     current = Voting(place, event.day, [])
-                if kind != EventKind.VOTING_START:
+                if kind == EventKind.TRIAL:
+                    current = current._replace(trial=place, accused=event.said("accused"))
+                elif kind != EventKind.VOTING_START:
                     is_given = kind == EventKind.VOTE
                     current.votes.append(Vote(place, event.said("player"), event.said("target"), is_given))
-            case EventKind.TRIAL:
-                current = (current or Voting(place, event.day, []))._replace(trial=place, accused=event.said("accused"))
             case EventKind.BALLOTS if current is not None:
                 ballots = {name: ballot.value for ballot in Ballot for name in event.names(ballot)}
                 current = current._replace(judged=place, ballots=ballots)

@@ -23,7 +23,6 @@ from mac_runner.environments.town_of_salem.record import (
     Voting,
     faction_of,
     read_record,
-    votings,
 )
 from mac_runner.environments.town_of_salem.truth import claimed, night_lines
 from mac_runner.results import parsed
@@ -93,15 +92,9 @@ def _phases(game: GameRecord) -> Iterator[Phase]:
     starts = [
         place for place, event in enumerate(game.events) if not place or event.label != game.events[place - 1].label
     ]
-    living = dict.fromkeys(game.names)
     for first, end in zip(starts, [*starts[1:], len(game.events)], strict=True):
-        for event in game.events[first:end]:
-            if event.kind == EventKind.DEATH:
-                living.pop(event.said("player"), None)
-            elif event.kind == EventKind.REVIVED:
-                living[event.said("player")] = None
         event = game.events[first]
-        factions = Counter(game.faction_at(name, end) for name in living)
+        factions = Counter(game.faction_at(name, end) for name in game.living_at(end))
         yield Phase(
             label=event.label,
             kind="night" if event.phase.is_night else "day",
@@ -233,7 +226,7 @@ def _agents(game: GameRecord) -> Iterator[tuple[int, str]]:
 
 def _vote_tables(game: GameRecord) -> Iterator[ViewTable]:
     """A table of voters and accused for each trial, and for a vote that led to none."""
-    shown = (voting for voting in votings(game.events) if voting.votes or voting.judged is not None)
+    shown = (voting for voting in game.votings if voting.votes or voting.judged is not None)
     for number, voting in enumerate(shown, start=1):
         yield _vote_table(game, voting, number)
 

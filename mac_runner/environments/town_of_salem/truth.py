@@ -1,13 +1,28 @@
-"""What was true of a recorded game: the claims with their verdicts, and how each night went."""
+"""What was true of a recorded game: the claims with their verdicts, how each night went, and who lied to whom.
+
+A lie to all speaks for or against the player it is about: an accusation, `suspicious` or a role outside the Town
+against them, a defence, `not suspicious` or a role of the Town for them. So does one about the liar's own role. Other
+lies do neither. A player was fooled by a lie whom `GameRecord.followers` has, once for each lie. That says what
+followed the lie, not why: a player may have had other reasons.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from mac_runner.environments.town_of_salem.lies import Lies
-from mac_runner.environments.town_of_salem.record import Action, CastMember, Claim, Deed, Night, read_record
+from mac_runner.environments.town_of_salem.record import (
+    Action,
+    CastMember,
+    Claim,
+    Deed,
+    GameRecord,
+    Night,
+    Verdict,
+    read_record,
+)
 from mac_runner.types import JsonObject
 
 _QUOTED: Final = re.compile("(“[^”]*”)")
@@ -49,8 +64,8 @@ class GameTruth:
 
     def closing(self) -> Sequence[str]:
         """Who lied how often, and whom they fooled."""
-        lies, end = Lies(self._game), len(self._game.events)
-        return lies.lines({name: self._with_role(name, end) for name in lies.speakers})
+        end = len(self._game.events)
+        return _liars(self._game, {claim.player: self._with_role(claim.player, end) for claim in self._game.claims})
 
     def before(self, event: JsonObject) -> Sequence[str]:
         """The night that an event of the morning after follows."""
@@ -65,6 +80,31 @@ class GameTruth:
         for claim in self._claims.get(place, []):
             who = "" if claim.channel in ("public", "whisper") else f"{claim.player} "
             yield f"{who}{claimed(claim)}: {claim.judgement}"
+
+
+_FOOLED_SHOWN_MAX: Final = 20
+_HEADS: Final = ("claims", "honest", "lies", "unclear")
+
+
+def _liars(game: GameRecord, names: Mapping[str, str]) -> Sequence[str]:
+    """A table of all who claimed anything, the greatest liars first; `names` are the players as they are shown."""
+    if not names:
+        return ()
+    counts = {name: Counter[str]() for name in names}
+    fooled = {name: Counter[str]() for name in names}
+    for claim in game.claims:
+        counts[claim.player][claim.verdict] += 1
+        if claim.verdict is Verdict.LIE and claim.channel == "public" and claim.leaning:
+            fooled[claim.player].update({*(game.followers(claim) or ())})
+    width = max(map(len, names.values()))
+    lines = ["Who lied, and whom they fooled", f"{'':<{width}}  {'  '.join(_HEADS)}  fooled"]
+    for name in sorted(counts, key=lambda name: -counts[name][Verdict.LIE]):
+        found = (counts[name].total(), *(counts[name][verdict] for verdict in Verdict))
+        cells = "  ".join(f"{count:>{len(head)}}" for count, head in zip(found, _HEADS, strict=True))
+        victims = sorted(fooled[name].items(), key=lambda item: (-item[1], item[0]))[:_FOOLED_SHOWN_MAX]
+        named = ", ".join(victim if count == 1 else f"{victim} {count} times" for victim, count in victims)
+        lines.append(f"{names[name]:<{width}}  {cells}  {named}".rstrip())
+    return lines
 
 
 def game_truth(record: JsonObject) -> GameTruth | None:
