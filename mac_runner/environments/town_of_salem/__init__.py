@@ -1,6 +1,6 @@
 """Town of Salem: a social-deduction game of hidden roles.
 
-`conversation` is the dialogue with the seats, `game_loop` turns replies into moves. `model/` is what a game is made of;
+`conversation` is the dialogue with the seats, and makes their choices happen. `model/` is what a game is made of;
 `rules/` and `roles/` hold the rules. `seat/` is what a seat sees and answers, `bots/` are the scripted players,
 `claims/` reads free speech. `record` is what a transcript says of a game: `hindsight` writes it, `scene` and `truth`
 show it, and `measures` and `game` say what many games amount to.
@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.base import ignored_settings
-from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig, with_materials
+from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig
 from mac_runner.problems import Problem
 from mac_runner.registry import EnvironmentSpec, Planned, Variant
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mac_runner.config import Experiment
     from mac_runner.environments.base import Environment
     from mac_runner.measures import ResultsSpec
@@ -38,6 +40,26 @@ def _build(experiment: Experiment) -> Environment:
     from mac_runner.environments.town_of_salem.environment import TownOfSalem
 
     return TownOfSalem(experiment)
+
+
+def _with_materials(game: GameConfig, base: Path, _cache: dict[str, object], _seed: int) -> GameConfig:
+    """The settings with the template and the latency that they name, and with the roles that there are.
+
+    Raises MaterialError for a file that cannot be used.
+    """
+    from mac_runner.config.materials import read_template, with_calibration
+    from mac_runner.environments.town_of_salem.roles import ROLES
+
+    if game.roles is None:
+        game = game.model_copy(update={"roles": tuple(ROLES)})
+
+    latency = with_calibration(game.latency, base, ("game", "latency"))
+    if latency is not game.latency:
+        game = game.model_copy(update={"latency": latency})
+    if game.template_file is None:
+        return game
+    key = ("game", "template_file")
+    return game.model_copy(update={"template": read_template(base / game.template_file, key, game.template)})
 
 
 def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
@@ -105,7 +127,7 @@ SPEC = EnvironmentSpec(
     design=_design,
     reply_forms=("markup", "json"),
     honours=("reasoning", "reasoning_chars_max", "system"),
-    materials=with_materials,
+    materials=_with_materials,
     reward_names=("won", "faction_won", "survived"),
     results=_results,
     measures=("players[].measures",),

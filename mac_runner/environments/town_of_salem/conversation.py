@@ -298,7 +298,7 @@ class GameLoop:
     def as_json(self) -> JsonObject:
         """All of it, for a digest."""
         return {
-            "state": asdict(self.state),
+            "state": {**asdict(self.state), "options": self.state.options.model_dump()},
             "events": [event.as_json() for event in self.log.events],
             "held": {str(seat): asdict(held) for seat, held in sorted(self._held.items())},
             "queue": None if self._queue is None else asdict(self._queue),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from random import Random
 from typing import Final
 
@@ -48,7 +47,9 @@ class TownOfSalem:
         self._retry = experiment.retry_config
         self._prompts = Prompts()
         if game.template is not None:
-            self._prompts = self._catalogue.bound(self._checked_prompts)(game)
+            with self._catalogue.in_force(), said_of_template("game", file=game.template_file):
+                self._prompts = Prompts(game.template, game.template_file or "template")
+                self._rehearse()
         self._speak_after = {
             definition.agent_id: frozenset(definition.role_specific_config.speak_after_within_round)
             for definition in experiment.agent_definitions
@@ -61,40 +62,31 @@ class TownOfSalem:
 
     def open(self, task: Task) -> Game:
         """A game in its greeting; a seat has the role of its agent's slot."""
-        return self._catalogue.bound(self._opened)(task)
+        with self._catalogue.in_force():
+            roles = deal(self._slots, task.seed)
+            state, opening = new_game(
+                seed=task.seed,
+                names=[agent.agent_id for agent in task.agents],
+                roles=[roles[agent.slot] for agent in task.agents],
+                lobby=self._slots,
+                options=self._options,
+                speak_after=self._gates(task),
+            )
+            return Game(
+                task=task,
+                state=state,
+                opening=opening,
+                retry=self._retry,
+                latency=self._latency,
+                context_tokens_max=self._context_tokens_max,
+                asking=self._asking,
+                prompts=self._prompts,
+            )
 
-    def _opened(self, task: Task) -> Game:
-        roles = deal(self._slots, task.seed)
-        state, opening = new_game(
-            seed=task.seed,
-            names=[agent.agent_id for agent in task.agents],
-            roles=[roles[agent.slot] for agent in task.agents],
-            lobby=self._slots,
-            options=self._options,
-            speak_after=self._gates(task),
-        )
-        return Game(
-            task=task,
-            state=state,
-            opening=opening,
-            retry=self._retry,
-            latency=self._latency,
-            context_tokens_max=self._context_tokens_max,
-            asking=self._asking,
-            prompts=self._prompts,
-        )
-
-    def _checked_prompts(self, game: GameConfig) -> Prompts:
-        """Those of the user's template. Raises ConfigError with the key that names it."""
-        with said_of_template("game", file=game.template_file):
-            prompts = Prompts(game.template, game.template_file or "template")
-            self._rehearse(prompts)
-        return prompts
-
-    def _rehearse(self, prompts: Prompts) -> None:
+    def _rehearse(self) -> None:
         """Render the prompts of a short game, asked in every way of the experiment."""
         roles = deal(self._slots, 0)
-        options = replace(self._options, max_days=2)
+        options = self._options.model_copy(update={"max_days": 2})
         for asking in dict.fromkeys(self._asking.values()):
             names = NAMES[: len(roles)]
             state, opening = new_game(seed=0, names=names, roles=roles, lobby=self._slots, options=options)
@@ -104,7 +96,7 @@ class TownOfSalem:
                 opening=opening,
                 retry=RetryConfig(max_retries=0),
                 asking={"all": asking},
-                prompts=prompts,
+                prompts=self._prompts,
             )
             while turns := game.turns():
                 chance = Random(stable_hash(0, turns[0].key))  # noqa: S311 - a rehearsal
@@ -140,9 +132,8 @@ def _turns_min(players: int, calendar: GameCalendar) -> int:
 
 def options_of(game: GameConfig) -> Options:
     """Flags, calendar and the rest of the experiment, as the rules take them."""
-    own = {name: getattr(game, name) for name in ("edition", "notes", "tools", "shuffle_options")}
-    chosen = {**game.flags.model_dump(), **game.calendar.model_dump(), **own}
-    return Options(**{field.name: chosen[field.name] for field in fields(Options)})
+    own = game.model_dump(include={"edition", "notes", "tools", "shuffle_options"})
+    return Options(**game.flags.model_dump(), **game.calendar.model_dump(), **own)
 
 
 def asking_of(experiment: Experiment, definition: AgentDefinition) -> Asking:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
-from mac_runner.environments.town_of_salem.model.state import TOOLS_DEFAULT, ToolName
 from mac_runner.latency import LATENCY_MS_MAX, CalibrationChoice, generation_ms_of
 from mac_runner.section import IDENTITY, RECORDED, RUNTIME, TEMPLATE_CHARS_MAX, Listed, Name, Section, Text
 from mac_runner.types import JsonValue, Reply
+
+ToolName: TypeAlias = Literal[
+    "get_role",
+    "get_attribute",
+    "get_lobby",
+    "get_graveyard",
+    "get_player",
+    "get_chat",
+    "get_rules",
+    "get_notes",
+]
+TOOLS_DEFAULT: tuple[ToolName, ...] = ()
+"""None: what the tools answer is in the prompt, until its first days are shortened."""
 
 
 class GameLatency(Section):
@@ -58,6 +69,9 @@ class GameFlags(Section):
     """How many wills a forger can forge."""
 
 
+DiscussionMode: TypeAlias = Literal["random", "seat_order", "simultaneous", "bidding", "information_lag"]
+
+
 class GameCalendar(Section):
     """How many rounds each phase lasts, and how players take turns."""
 
@@ -75,9 +89,7 @@ class GameCalendar(Section):
     """The day after which the game ends whatever its state."""
     completion_tokens_max: Annotated[int | None, IDENTITY, Field(ge=1)] = None
     """The game ends with the round in which its replies have cost more tokens than this; null: no such end."""
-    discussion_mode: Annotated[
-        Literal["random", "seat_order", "simultaneous", "bidding", "information_lag"], IDENTITY
-    ] = "random"
+    discussion_mode: Annotated[DiscussionMode, IDENTITY] = "random"
     """How the players of a discussion take turns."""
     discussion_floors: Annotated[int, IDENTITY, Field(ge=1, le=200)] = 10
     """With `bidding`: how often a day the floor is given at most, in place of rounds."""
@@ -172,23 +184,3 @@ class GameConfig(Section):
         given = data.get("calendar") or {}
         preset = DISCUSSIONS.get(data["discussion"], {})
         return {**data, "calendar": {**preset, **given}} if isinstance(given, dict) else data
-
-
-def with_materials(game: GameConfig, base: Path, _cache: dict[str, object], _seed: int) -> GameConfig:
-    """The settings with the template and the latency that they name, and with the roles that there are.
-
-    Raises MaterialError for a file that cannot be used.
-    """
-    from mac_runner.config.materials import read_template, with_calibration  # The config imports this module.
-    from mac_runner.environments.town_of_salem.roles import ROLES
-
-    if game.roles is None:
-        game = game.model_copy(update={"roles": tuple(ROLES)})
-
-    latency = with_calibration(game.latency, base, ("game", "latency"))
-    if latency is not game.latency:
-        game = game.model_copy(update={"latency": latency})
-    if game.template_file is None:
-        return game
-    key = ("game", "template_file")
-    return game.model_copy(update={"template": read_template(base / game.template_file, key, game.template)})

@@ -42,7 +42,6 @@ from mac_runner.environments.town_of_salem.model.state import (
     Ballot,
     Death,
     DeathCause,
-    DiscussionMode,
     Faction,
     GameState,
     NightAction,
@@ -50,7 +49,6 @@ from mac_runner.environments.town_of_salem.model.state import (
     Phase,
     Player,
     Seance,
-    ToolName,
 )
 from mac_runner.environments.town_of_salem.record import GameRecord, Outcome, read_record
 from mac_runner.environments.town_of_salem.roles import (
@@ -128,7 +126,13 @@ from mac_runner.environments.town_of_salem.seat.tools import (
     conduct_of,
     observe,
 )
-from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameCalendar, GameLatency
+from mac_runner.environments.town_of_salem.settings import (
+    DISCUSSIONS,
+    DiscussionMode,
+    GameCalendar,
+    GameLatency,
+    ToolName,
+)
 from mac_runner.environments.town_of_salem.tables import RESULTS, game_results, win_tables
 from mac_runner.environments.town_of_salem.tournament import compare_games
 from mac_runner.environments.town_of_salem.verdicts import (

@@ -102,7 +102,7 @@ class Table:
             names=names,
             roles=roles,
             lobby=roles,
-            options=replace(options or Options(), tools=ALL_TOOLS),
+            options=(options or Options()).model_copy(update={"tools": ALL_TOOLS}),
             speak_after=speak_after,
         )
         self.events: list[Event] = list(opening)
@@ -254,7 +254,7 @@ def open_game(
     All seats are asked as `asking` says; `more` is of the Game.
     """
     task, slots = make_task(roles, seed=seed), tuple(lobby) or tuple(sorted(roles))
-    rules = replace(options or Options(), tools=tuple(tools))
+    rules = (options or Options()).model_copy(update={"tools": tuple(tools)})
     state, opening = new_game(
         seed=seed,
         names=[agent.agent_id for agent in task.agents],

@@ -88,7 +88,7 @@ def test_prompt_shows_one_form_from_its_first_word_to_its_correction() -> None:
 def test_system_message_has_at_most_1200_tokens_and_no_example_is_an_answer() -> None:
     """What a prompt shows of a reply can be copied without having chosen anything."""
     names = {player.name for player in open_game(ELEVEN).state.players}
-    options = Options(discussion_mode="bidding", tools=tuple(TOOLS))
+    options = Options(discussion_mode="bidding", tools=get_args(ToolName))
     for form in FORMS:
         assert len(Prompts().system(LOBBIES["classic-10"], Options(), Asking(form=form))) <= SYSTEM_CHARS_MAX, form
         text = Prompts().system(LOBBIES["classic-15"], options, Asking(form=form))

@@ -235,7 +235,7 @@ def test_role_of_the_guide_protects_and_gives_notices_of_its_own_in_200_games_th
 
 @pytest.mark.usefixtures("nurse")
 def test_notices_of_a_role_from_outside_are_heard_of_recorded_and_known_to_claims_and_measures() -> None:
-    game = open_game(BEDSIDE, options=replace(OPTIONS, max_days=2))
+    game = open_game(BEDSIDE, options=OPTIONS.model_copy(update={"max_days": 2}))
     nurse, sheriff, spy, *_, killer = (player.name for player in game.state.players)
     deeds = {nurse: ("nurse", sheriff), spy: ("bug", sheriff), killer: ("stab", sheriff)}
     words = {nurse: f"My patient {sheriff} was attacked.", sheriff: "I was attacked.", spy: "I was attacked."}

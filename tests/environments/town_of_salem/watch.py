@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
+from typing import get_args
 
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
@@ -76,7 +77,7 @@ def _options(chance: Random) -> Options:
         spy=chance.choice(["bug", "ears"]),
         retri=chance.choice(["raise", "revive"]),
         mafioso_control=chance.choice(["order", "control"]),
-        discussion_mode=chance.choice([*DiscussionMode]),
+        discussion_mode=chance.choice(get_args(DiscussionMode)),
         discussion_floors=4,
         shuffle_options=chance.random() < 0.5,
     )

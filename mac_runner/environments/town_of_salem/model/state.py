@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
-from typing import Literal, TypeAlias
 
+from mac_runner.environments.town_of_salem.settings import TOOLS_DEFAULT, GameCalendar, GameFlags, ToolName
+from mac_runner.section import Listed
 from mac_runner.types import stable_hash
 
 
@@ -43,16 +44,6 @@ class Phase(StrEnum):
         return self in (Phase.NIGHT_CHAT, Phase.NIGHT)
 
 
-class DiscussionMode(StrEnum):
-    """How the players of a discussion take turns."""
-
-    RANDOM = "random"
-    SEAT_ORDER = "seat_order"
-    SIMULTANEOUS = "simultaneous"
-    BIDDING = "bidding"
-    INFORMATION_LAG = "information_lag"
-
-
 class Faction(StrEnum):
     """The side a role plays for."""
 
@@ -61,19 +52,6 @@ class Faction(StrEnum):
     NEUTRAL = "neutral"
     VAMPIRE = "vampire"
 
-
-ToolName: TypeAlias = Literal[
-    "get_role",
-    "get_attribute",
-    "get_lobby",
-    "get_graveyard",
-    "get_player",
-    "get_chat",
-    "get_rules",
-    "get_notes",
-]
-TOOLS_DEFAULT: tuple[ToolName, ...] = ()
-"""None: what the tools answer is in the prompt, until its first days are shortened."""
 
 TEAMS = (Faction.MAFIA, Faction.VAMPIRE)
 """Factions whose members know each other and talk at night."""
@@ -87,33 +65,12 @@ class Ballot(StrEnum):
     ABSTAIN = "abstain"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The rules of this game: flags and calendar of the experiment. Counts are rounds unless named otherwise."""
+class Options(GameFlags, GameCalendar):
+    """The rules of this game: flags and calendar of the experiment, and what else players meet of its settings."""
 
-    sheriff: str = "binary"
-    haunt_pool: str = "guilty_or_abstain"
-    mafia_parity: bool = False
-    sk_blocked: str = "both"
-    spy: str = "bug"
-    retri: str = "raise"
-    mafioso_control: str = "order"
-    amnesiac: str = "any_free"
-    janitor_uses: int = 3
-    forger_uses: int = 3
-    greeting_rounds: int = 1
-    discussion_rounds: int = 2
-    vote_rounds: int = 3
-    night_chat_rounds: int = 2
-    trials_per_day: int = 3
-    max_days: int = 15
-    completion_tokens_max: int | None = None
-    discussion_mode: str = DiscussionMode.RANDOM
-    discussion_floors: int = 10
-    speaking_slots: int = 2
     edition: int = 3
     notes: bool = True
-    tools: tuple[str, ...] = TOOLS_DEFAULT
+    tools: Listed[ToolName] = TOOLS_DEFAULT
     shuffle_options: bool = False
 
 
@@ -294,12 +251,12 @@ class GameState:
     @property
     def is_lagged(self) -> bool:
         """Whether the seats queue for speaking slots: each turn is a round that any of them may take."""
-        return self.phase is Phase.DISCUSSION and self.options.discussion_mode == DiscussionMode.INFORMATION_LAG
+        return self.phase is Phase.DISCUSSION and self.options.discussion_mode == "information_lag"
 
     @property
     def is_simultaneous(self) -> bool:
         """Whether all seats of this round answer on the same view."""
-        is_talk = self.phase is Phase.DISCUSSION and self.options.discussion_mode == DiscussionMode.SIMULTANEOUS
+        is_talk = self.phase is Phase.DISCUSSION and self.options.discussion_mode == "simultaneous"
         return is_talk or self.phase.is_simultaneous
 
     @property

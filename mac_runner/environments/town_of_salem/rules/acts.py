@@ -21,7 +21,6 @@ from mac_runner.environments.town_of_salem.model.events import EventKind, privat
 from mac_runner.environments.town_of_salem.model.role import Ability, Changed, others
 from mac_runner.environments.town_of_salem.model.state import (
     Ballot,
-    DiscussionMode,
     GameState,
     NightAction,
     Options,
@@ -205,7 +204,7 @@ def may_speak_beside(state: GameState, seat: int) -> bool:
 def _speak(state: GameState, act: Act) -> Changed:
     player = state.players[act.seat]
     if state.phase is not Phase.NIGHT_CHAT:
-        if state.options.discussion_mode == DiscussionMode.BIDDING:
+        if state.options.discussion_mode == "bidding":
             state = replace(state, named=named_in(state, act.seat, act.text))
         return Changed(state, (public(state, EventKind.SPEECH, player=player.name, text=act.text),))
     mine = channels_of(state, act.seat)
@@ -439,7 +438,7 @@ def _table() -> Mapping[str, ActSpec]:
             offer=_offer_bid,
             perform=_bid,
             is_scale=True,
-            is_played=lambda options: options.discussion_mode == DiscussionMode.BIDDING,
+            is_played=lambda options: options.discussion_mode == "bidding",
         ),
         *_ability_specs(),
         ActSpec(

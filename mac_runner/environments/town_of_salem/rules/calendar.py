@@ -30,7 +30,6 @@ from mac_runner.environments.town_of_salem.model.state import (
     TEAMS,
     Ballot,
     Death,
-    DiscussionMode,
     Faction,
     GameState,
     Options,
@@ -107,7 +106,7 @@ def open_round(state: GameState, phase: Phase, seats: Iterable[int], *, is_first
         # Only where it names seat order does the mode govern more than the discussion.
         mode = state.options.discussion_mode
         is_talk = phase is Phase.DISCUSSION
-        if mode == DiscussionMode.RANDOM or (mode != DiscussionMode.SEAT_ORDER and not is_talk):
+        if mode == "random" or (mode != "seat_order" and not is_talk):
             state.chance("order", state.round + 1).shuffle(order)
         order = gated(order, state.speak_after) if state.speak_after else order
     return replace(
@@ -125,10 +124,10 @@ def open_discussion(state: GameState, seats: Iterable[int]) -> GameState:
     """Begin the talk of a day among `seats`: the living, and the dead who can choose something by day."""
     seats = tuple(seats)
     match state.options.discussion_mode:
-        case DiscussionMode.BIDDING:
+        case "bidding":
             state = replace(state, floors_left=state.options.discussion_floors, named=frozenset())
             return open_round(state, Phase.BIDDING, seats, is_first=True)
-        case DiscussionMode.INFORMATION_LAG:
+        case "information_lag":
             rounds = state.options.discussion_rounds
             # The dead have one choice to make and need one turn.
             state = replace(state, turns_left={seat: rounds if state.players[seat].alive else 1 for seat in seats})
@@ -138,12 +137,12 @@ def open_discussion(state: GameState, seats: Iterable[int]) -> GameState:
 def next_of_discussion(state: GameState) -> GameState | None:
     """The round that follows in a discussion; None: the talk is over."""
     match state.options.discussion_mode:
-        case DiscussionMode.BIDDING:
+        case "bidding":
             if state.phase is Phase.BIDDING:
                 return _give_floor(state)
             is_over = not state.floors_left
             return None if is_over else open_round(state, Phase.BIDDING, state.living_seats, is_first=False)
-        case DiscussionMode.INFORMATION_LAG:
+        case "information_lag":
             spent = {seat: left - (seat in state.acted) for seat, left in state.turns_left.items()}
             left = {seat: turns for seat, turns in spent.items() if turns}
             state = replace(state, turns_left=left)
@@ -179,17 +178,17 @@ def named_in(state: GameState, speaker: int, text: str) -> frozenset[int]:
 def turn_taking_rule(options: Options) -> str:
     """How the prompt explains the mode; "" for the usual one."""
     match options.discussion_mode:
-        case DiscussionMode.SEAT_ORDER:
+        case "seat_order":
             return "Players speak in seat order."
-        case DiscussionMode.SIMULTANEOUS:
+        case "simultaneous":
             return "In a round of discussion all speak at once: no one hears the others before the round is over."
-        case DiscussionMode.BIDDING:
+        case "bidding":
             return (
                 f"Instead of rounds of discussion, the floor is bid for, up to {options.discussion_floors} times a "
                 f"day: all bid from 0 to {BID_MAX} at once, and only the highest bidder speaks. When no one bids more "
                 "than 0, the discussion is over."
             )
-        case DiscussionMode.INFORMATION_LAG:
+        case "information_lag":
             return (
                 f"In a discussion, up to {options.speaking_slots} players prepare their words at the same time, and "
                 "the others wait in a queue. Each player speaks as soon as they are ready. While you prepare your "
