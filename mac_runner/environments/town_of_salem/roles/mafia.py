@@ -110,7 +110,6 @@ def promote(state: GameState, fallen: Sequence[Player]) -> Changed:
     return Changed(promoted.state, (*promoted.events, told))
 
 
-# The Godfather leads the Mafia and looks innocent.
 GODFATHER = _killing(
     name="Godfather",
     is_key=True,
@@ -127,7 +126,6 @@ GODFATHER = _killing(
 )
 
 
-# The Mafioso carries out the Mafia's kill.
 MAFIOSO = _killing(
     name="Mafioso",
     team_rank=1,
@@ -304,7 +302,6 @@ BLACKMAILER = _support(
 )
 
 
-# The Consigliere learns one player's exact role.
 CONSIGLIERE = _support(
     name="Consigliere",
     shares_roles=True,
@@ -325,7 +322,6 @@ CONSIGLIERE = _support(
 )
 
 
-# The Consort is the Escort of the Mafia.
 CONSORT = _support(
     name="Consort",
     card="Each night block one player: what they chose to do that night does not happen. You cannot be blocked.",

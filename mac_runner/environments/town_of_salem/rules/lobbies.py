@@ -28,16 +28,14 @@ _RANKED = (
     *("random town", "random town", "random town", "godfather", "mafioso", "random mafia", "random mafia"),
     *("neutral evil", "neutral killing"),
 )
-_SOCIAL_7 = ("sheriff", "doctor", "escort", "vigilante", "lookout", "godfather", "jester")
-_SOCIAL_10 = (
-    *("sheriff", "doctor", "investigator", "jailor", "lookout", "escort"),
-    *("godfather", "mafioso", "blackmailer", "jester"),
-)
 
 LOBBIES: dict[str, tuple[str, ...]] = {
     **{f"classic-{n}": _CLASSIC[:n] for n in range(7, len(_CLASSIC) + 1)},
-    "social-7": _SOCIAL_7,
-    "social-10": _SOCIAL_10,
+    "social-7": ("sheriff", "doctor", "escort", "vigilante", "lookout", "godfather", "jester"),
+    "social-10": (
+        *("sheriff", "doctor", "investigator", "jailor", "lookout", "escort"),
+        *("godfather", "mafioso", "blackmailer", "jester"),
+    ),
     "ranked-15": _RANKED,
 }
 
@@ -153,11 +151,6 @@ def _check(slots: tuple[str, ...]) -> None:
         raise _refusal(f"{len(slots)} roles; a game has 3 to {len(NAMES)} players")
     if _fill(slots, Random(0)) is None:  # noqa: S311 - whether it can be done does not depend on the draw
         raise _refusal("its random slots need more unique roles than there are")
-    if not _can_be_opposed(slots):
-        raise _refusal("nobody opposes anybody; a game needs two sides, such as the Town and the Mafia")
-
-
-def _can_be_opposed(slots: tuple[str, ...]) -> bool:
-    """Whether two of the slots can hold roles of groups that oppose each other."""
     groups = [{ROLES[role].group for role in roles_of(slot)} - {None} for slot in slots]
-    return any(len(one | other) > 1 for one, other in combinations(filter(None, groups), 2))
+    if not any(len(one | other) > 1 for one, other in combinations(filter(None, groups), 2)):
+        raise _refusal("nobody opposes anybody; a game needs two sides, such as the Town and the Mafia")
