@@ -261,7 +261,7 @@ def _carried_out(chosen: NightAction, dusk: GameState, night: NightState) -> Nig
 def _had_effect(done: NightAction, dusk: GameState, night: NightState) -> bool:
     seat = done.seat
     # At dawn a player may hold another role.
-    ability = ROLES[dusk.players[seat].role].night_ability(done.verb)
+    ability = ROLES[dusk.players[seat].role].night_abilities[done.verb]
     learned = [event for event in night.events if event.audience is not None and seat in event.audience]
     if any(event.notice.is_failure for event in learned) or any(
         note.how == "target in jail" and note.was == done for note in night.notes

@@ -331,17 +331,14 @@ class Role:
         return self.card(roles, options) if callable(self.card) else self.card
 
     @property
+    def night_abilities(self) -> Mapping[str, NightAbility]:
+        """What its player may choose to do at night, by verb."""
+        return {ability.verb: ability for ability in self.abilities if isinstance(ability, NightAbility)}
+
+    @property
     def is_raisable(self) -> bool:
         """Whether its dead can use their ability once more."""
-        abilities = (ability for ability in self.abilities if isinstance(ability, NightAbility))
-        return self.faction is Faction.TOWN and any(ability.visits_one for ability in abilities)
-
-    def night_ability(self, verb: str) -> NightAbility:
-        """The night ability of that verb. Raises LookupError when the role has none."""
-        for ability in self.abilities:
-            if isinstance(ability, NightAbility) and ability.verb == verb:
-                return ability
-        raise LookupError(f"{self.name} has no night ability {verb!r}")
+        return self.faction is Faction.TOWN and any(one.visits_one for one in self.night_abilities.values())
 
     def starting_uses(self, options: Options) -> dict[str, int]:
         """Full charges of the limited abilities, by verb."""
@@ -472,7 +469,7 @@ class NightState:
 
     def ability(self, action: NightAction) -> NightAbility:
         """The ability an action uses. An action always names one its role has."""
-        return self.role_of(action.seat).night_ability(action.verb)
+        return self.role_of(action.seat).night_abilities[action.verb]
 
     def place(self, seat: int) -> int:
         """The house that visitors of `seat` reach tonight: players may have been moved."""

@@ -588,22 +588,13 @@ def _control(night: NightState, action: NightAction) -> None:
     night.notify(action.seat, RESULT, about=name, finding=with_article(night.role_of(puppet).name))
     night.notify(puppet, CONTROLLED)
     night.listen(action.seat, puppet)
-    controlled = _controlled_action(night, puppet, victim)
+    player, abilities = night.player(puppet), night.role_of(puppet).night_abilities.values()
+    controlled = next(filter(None, (ability.controlled(night.state, player, victim) for ability in abilities)), None)
     night.notes.append(Note("controlled", (puppet,), by=action.seat, was=night.action_of(puppet), now=controlled))
     night.controlled.add(puppet)
     night.actions = [other for other in night.actions if other.seat != puppet]
     if controlled is not None:
         night.actions.append(controlled)
-
-
-def _controlled_action(night: NightState, puppet: int, victim: int) -> NightAction | None:
-    player = night.player(puppet)
-    for ability in night.role_of(puppet).abilities:
-        if isinstance(ability, NightAbility):
-            action = ability.controlled(night.state, player, victim)
-            if action is not None:
-                return action
-    return None
 
 
 def _has_outlived_the_town(state: GameState, player: Player) -> bool:

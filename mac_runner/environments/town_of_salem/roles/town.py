@@ -475,10 +475,8 @@ def _ability_of(state: GameState, corpse: Player) -> NightAbility | None:
     is_known = corpse.shown_role == corpse.role
     if not is_known or not role.is_raisable or RAISED in corpse.marks:
         return None
-    for ability in role.abilities:
-        if isinstance(ability, NightAbility) and ability.visits_one and ability.is_ready(state, corpse):
-            return ability
-    return None
+    usable = (one for one in role.night_abilities.values() if one.visits_one and one.is_ready(state, corpse))
+    return next(usable, None)
 
 
 def _corpses(state: GameState, player: Player) -> tuple[int, ...]:
