@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from statistics import NormalDist
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from mac_runner.intervals import ClusteredRate, Interval
 
@@ -26,7 +26,8 @@ Sums: TypeAlias = Mapping[Any, tuple[int, int]]
 """By the name of a cluster, the sum and the cases."""
 Kind: TypeAlias = Literal["share", "balance", "score"]
 """What a ratio is: a share of cases; (a − b) of (a + b) cases; or a score that is no proportion at all."""
-Test: TypeAlias = Literal["score", "bootstrap", "student", "newcombe"]
+K = TypeVar("K")
+Test: TypeAlias = Literal["score", "bootstrap", "student", "newcombe", "welch"]
 
 RESAMPLES: Final = 10_000
 CLUSTERS_MIN: Final = 30
@@ -125,12 +126,23 @@ def compare(
     )
 
 
-def how_paired(unit: str, tests: Collection[object] = ("score", "bootstrap")) -> str:
+def how_paired(unit: str, tests: Collection[Test]) -> str:
     """What interval and p of paired comparisons are from, in words; `tests` are those of the rows that are shown."""
     score, bootstrap = "the score test of pairs (McNemar, Tango)", f"the bootstrap over {unit}s"
+    if "student" in tests:
+        return "Student's t of the paired differences of means"
     if "score" in tests and "bootstrap" in tests:
         return f"{score} where a {unit} is one yes or no, else {bootstrap} ({RESAMPLES:,} resamples)"
     return score if "score" in tests else f"{bootstrap} ({RESAMPLES:,} resamples)"
+
+
+def how_apart(tests: Collection[Test]) -> str:
+    """The same of independent ones."""
+    if "welch" in tests:
+        return "Welch's t of their means"
+    return (
+        "Newcombe's interval (1998, method 10) from the interval of each rate, and the score test over effective cases"
+    )
 
 
 def matched_p(first: int, second: int) -> float:
@@ -233,7 +245,7 @@ def compare_means(
         difference=values[1] - values[0],
         interval=interval,
         p=p,
-        test="student",
+        test="student" if is_paired else "welch",
         ahead=ahead if is_paired else None,
     )
 
@@ -245,10 +257,11 @@ def adjusted(chances: Sequence[float]) -> list[float]:
     return [float(each) for each in false_discovery_control(chances)] if chances else []
 
 
-def with_q(family: Sequence[Comparison | None]) -> list[Comparison | None]:
-    """A family of comparisons, each with its `q`."""
-    found = iter(adjusted([one.p for one in family if one is not None and one.p is not None]))
-    return [one if one is None or one.p is None else replace(one, q=next(found)) for one in family]
+def with_q(family: Mapping[K, Comparison | None]) -> dict[K, Comparison]:
+    """A family of comparisons, each with its `q`; without those that had nothing to compare."""
+    found = {key: one for key, one in family.items() if one is not None}
+    chances = iter(adjusted([one.p for one in found.values() if one.p is not None]))
+    return {key: one if one.p is None else replace(one, q=next(chances)) for key, one in found.items()}
 
 
 class Odds(NamedTuple):

@@ -33,7 +33,6 @@ from mac_runner.results import (
     AgentColumns,
     Columns,
     Declared,
-    Difference,
     Export,
     ExportColumn,
     Figure,
@@ -599,8 +598,6 @@ class ResultsSpec:
     """
     compared: Sequence[str] = ()
     """The figures that can be declared as the primary outcome; none where nothing is compared with a baseline."""
-    differences: Callable[[JsonObject], Mapping[str, Mapping[str, Difference]]] = lambda _compared: {}
-    """From `comparisons.json`, for each figure how combinations, by slug, differ from the baseline."""
     undeclared: str = ""
     """A note below the table of a grid that declares no baseline: how to do so."""
     comparison_tables: Callable[[JsonObject], Iterable[Table | str]] = _nothing

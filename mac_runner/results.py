@@ -197,24 +197,6 @@ class Declared(NamedTuple):
     """The figure that the study is about."""
 
 
-class Difference(NamedTuple):
-    """By how much a figure of a combination differs from the baseline's, on `n` questions or games that both have.
-
-    `p` is of this comparison alone, `q` is adjusted over the combinations. `h` is Cohen's; `odds` is the odds ratio.
-    """
-
-    n: int | None
-    diff: float | None
-    diff_lo: float | None
-    diff_hi: float | None
-    p: float | None
-    q: float | None
-    h: float | None
-    odds: float | None
-    odds_lo: float | None
-    odds_hi: float | None
-
-
 def parsed(kind: type[_T], value: JsonValue, where: str) -> _T:
     """`value` as a `msgspec.Struct`. Raises RunDirectoryError naming `where` and the key that does not fit."""
     try:

@@ -15,7 +15,18 @@ PACKAGE = Path(__file__).parents[1] / "mac_runner"
 
 GROUND = (
     *("errors", "tokens", "types", "clock", "descriptors", "files", "printable", "section", "problems", "latency"),
-    *("calibration", "intervals", "bottleneck", "compared", "ratings", "flat", "results", "view_model", "structs"),
+    *(
+        "calibration",
+        "intervals",
+        "bottleneck",
+        "compared",
+        "paired",
+        "ratings",
+        "flat",
+        "results",
+        "view_model",
+        "structs",
+    ),
     *("rewards", "weights", "checkpoints", "threads", "plugins", "registry", "secrecy", "extras", "__init__"),
     *("failures", "measures", "steps", "client_settings", "http_library"),
 )
@@ -121,8 +132,8 @@ USERS = {
     "jinja2": {"environments", "executors", "figures", "nano"},
     "json_repair": {"environments"},
     "msgspec": {
-        *("backends", "environments", "flat", "measures", "reports", "results", "store"),
-        *("structs", "view_model", "viewer", "views"),
+        *("backends", "environments", "figures", "flat", "measures", "paired", "reports", "results"),
+        *("store", "structs", "view_model", "viewer", "views"),
     },
     "ollama": {"backends"},
     "psutil": {"store"},
@@ -316,7 +327,10 @@ def test_room_imports_and_does_what_it_may_and_nothing_else(room: str) -> None:
 
 @pytest.mark.parametrize(
     "places",
-    [("environments/town_of_salem/",), ("compared.py", "flat.py", "intervals.py", "measures.py", "results.py")],
+    [
+        ("environments/town_of_salem/",),
+        ("compared.py", "flat.py", "intervals.py", "measures.py", "paired.py", "results.py"),
+    ],
 )
 def test_files_that_belong_together_import_one_another_in_no_circle(places: tuple[str, ...]) -> None:
     """Imports for the type checker alone count too: who reads the one file needs the other."""

@@ -64,17 +64,13 @@ class RunData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """Several runs, or the combinations of a grid, to be compared.
-
-    Conversations of one number share their chance events or their question in all runs, if `is_paired`.
-    """
+    """Several runs, or the combinations of a grid, to be compared."""
 
     runs: Sequence[RunData]
     baseline: str | None = None
     """The name of the run that the others are compared with; None for the first."""
     primary: str | None = None
     """The figure that the study is about, as the experiment declares it."""
-    is_paired: bool = False
 
     @property
     def reference(self) -> RunData:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
-from mac_runner.compared import CLUSTERS_MIN, RESAMPLES, how_paired
 from mac_runner.config import recorded_speakers
-from mac_runner.environments.discussion.comparisons import PairedFigure, compare_discussions, paired_of
 from mac_runner.environments.discussion.measures import ACCURACY, CONFORMITY, MEASURES
 from mac_runner.environments.discussion.results import DiscussionResults
-from mac_runner.figures.charts import forest, heat
+from mac_runner.figures.charts import heat
 from mac_runner.figures.data import RunData, Study
+from mac_runner.figures.differences import difference_figure
 from mac_runner.figures.estimates import WithFailed, failures_figure
 from mac_runner.figures.measures import counted, measured_figures, numbers_of, rate_columns, rate_methods
-from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value, interval_columns
+from mac_runner.figures.model import DataColumn, Figure, Section, Value
 from mac_runner.measures import Counted, Row
-from mac_runner.printable import counted as printed
+from mac_runner.paired import compared_figures, paired_of
 from mac_runner.registry import results_specs
 from mac_runner.reports.usability import by_model
 from mac_runner.results import Declared, PlayedCombination, default_shares, integer, section, with_defaults
@@ -217,114 +217,50 @@ def _failed(runs: Sequence[tuple[RunData, Counted]]) -> Figure | None:
     )
 
 
-_WORDS: Final = {
-    shown.name: shown.words
-    for measure in MEASURES
-    for keys in measure.compared
-    if (shown := measure.in_grid(keys)) is not None
-}
-_STATEMENT: Final = (
-    "Differences from the baseline are paired by question, or by number where all discussions are of one question. "
-    f"Interval and p are of one test: {how_paired('question')}"
-)
-
-
 def difference_figures(study: Study) -> Iterator[Figure]:
     """How runs differ from the baseline, over the questions that both discussed, the primary outcome first.
 
     Of two runs there is one figure for all rates, and one for all scores; of several one for each outcome.
     """
-    baseline = study.reference.name
-    compared = compare_discussions([_played(data) for data in study.runs], True, Declared(baseline, study.primary))
-    paired = paired_of(compared)
-    found = [] if paired is None else paired.figures or ()
-    over = "" if paired is None else paired.families_in_words()
-    method = Method(
-        statement=_STATEMENT,
-        unit="question",
-        interval="score or bootstrap percentiles, 95 %",
-        resamples=RESAMPLES,
-        correction=f"Benjamini and Hochberg (q) over the {over}",
-    )
+    baseline, spec = study.reference.name, results_specs()["discussion"]
+    assert spec.comparisons is not None
+    played = [_played(data) for data in study.runs]
+    paired = paired_of(spec.comparisons(played, True, Declared(baseline, study.primary)))
+    if paired is None:
+        return
+    words = {name: figure.words or name for name, figure in compared_figures(spec.measures).items()}
+    draw = partial(difference_figure, words=words, cluster=paired.unit, family=f"the {paired.families_in_words()}")
+    rows = paired.rows or ()
     if len(study.runs) == 2:
         other = next(run.name for run in study.runs if run.name != baseline)
         for unit, what in (("rate", "rates"), ("score", "bias scores")):
-            rows = [row for figure in found if figure.unit == unit for row in _rows(figure)]
-            title = f"In which {what} does {other} differ from {baseline}?"
-            name, caption = f"difference-{what.replace(' ', '-')}", f"{other} less {baseline}"
-            yield from _difference(name, title, caption, "outcome", rows, method, is_rate=unit == "rate")
+            yield from draw(
+                [row for row in rows if row.unit == unit],
+                name=f"difference-{what.replace(' ', '-')}",
+                title=f"In which {what} does {other} differ from {baseline}?",
+                caption=f"{other} less {baseline}, over the {paired.unit}s of both.",
+                by=["outcome"],
+            )
         return
-    for figure in found:
-        name, words, is_rate = figure.figure, _WORDS[figure.figure], figure.unit == "rate"
-        title = f"In which runs does the {words} differ from the baseline's?"
-        if is_rate:
-            title = f"Which runs have more or fewer {words} than the baseline?"
-        caption, rows = f"Difference from {baseline}", _rows(figure)
-        for one in _difference(
-            f"difference-{name.replace('.', '-')}", title, caption, "run", rows, method, is_rate=is_rate
-        ):
-            yield replace(one, is_primary=figure.is_primary)
-
-
-def _difference(
-    name: str, title: str, caption: str, label: str, rows: Sequence[dict[str, Value]], method: Method, *, is_rate: bool
-) -> Iterator[Figure]:
-    """The figure of some differences, each under its `label`; none without any."""
-    if not rows:
-        return
-    fewest = min(int(row["n"] or 0) for row in rows)
-    few = f"Some have {printed(fewest, 'questions')} only: with fewer than {CLUSTERS_MIN}, intervals are too narrow."
-    proportions = (
-        DataColumn(name="h", title="Cohen's h", kind="number"),
-        DataColumn(name="odds", title="odds ratio", kind="number"),
-        *interval_columns("number", "odds_"),
-    )
-    yield Figure(
-        id=name,
-        title=title,
-        caption=f"{caption}, with 95 % interval, over the questions that both discussed.",
-        n=max(int(row["n"] or 0) for row in rows),
-        unit="questions",
-        columns=(
-            DataColumn(name=label, title=label),
-            DataColumn(name="n", title="questions", kind="count"),
-            DataColumn(name="difference", title="difference", kind="score"),
-            *interval_columns("score"),
-            DataColumn(name="p", title="p", kind="number"),
-            DataColumn(name="q", title="q", kind="number"),
-            *(proportions if is_rate else ()),
-        ),
-        rows=tuple(rows),
-        spec=forest(
-            rows,
-            label=label,
-            value="difference",
-            unit="difference" if is_rate else "score",
-            title="difference in percentage points" if is_rate else "difference of scores",
-            units="questions",
-            clusters="n",
-            reference=0.0,
-        ),
-        methods=(method,),
-        notes=(few,) if fewest < CLUSTERS_MIN else (),
-    )
+    for figure in dict.fromkeys(row.figure for row in rows):
+        found = [row for row in rows if row.figure == figure]
+        title = f"In which runs does the {words[figure]} differ from the baseline's?"
+        if found[0].unit == "rate":
+            title = f"Which runs have more or fewer {words[figure]} than the baseline?"
+        yield from draw(
+            found,
+            name=f"difference-{figure.replace('.', '-')}",
+            title=title,
+            caption=f"Difference from {baseline}, over the {paired.unit}s of both.",
+            by=["run"],
+            is_primary=figure == paired.primary,
+        )
 
 
 def _played(data: RunData) -> PlayedCombination:
-    def outcomes() -> Iterator[tuple[int, JsonObject, str]]:
-        for ended in data.ended():
-            if ended.outcome is not None:
-                yield ended.number, ended.outcome, f"the index row of {ended.task_id!r}, outcome"
-
-    return PlayedCombination(data.name, dict(data.values), data.planned, outcomes())
-
-
-def _rows(figure: PairedFigure) -> list[dict[str, Value]]:
-    found: list[dict[str, Value]] = []
-    for row in figure.combinations:
-        lo, hi = row.interval or (None, None)
-        odds_lo, odds_hi = row.odds_interval or (None, None)
-        numbers = {"n": row.questions, "difference": row.difference, "lo": lo, "hi": hi, "p": row.p, "q": row.q}
-        sizes = {"h": row.cohens_h, "odds": row.odds_ratio, "odds_lo": odds_lo, "odds_hi": odds_hi}
-        found.append({"outcome": _WORDS[figure.figure], "run": row.combination, **numbers, **sizes})
-    return found
+    outcomes = (
+        (ended.number, ended.outcome, f"the index row of {ended.task_id!r}, outcome")
+        for ended in data.ended()
+        if ended.outcome is not None
+    )
+    return PlayedCombination(data.name, dict(data.values), data.planned, outcomes)

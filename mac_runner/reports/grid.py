@@ -17,12 +17,13 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from mac_runner import compared as statistics
 from mac_runner.flat import Cell
 from mac_runner.measures import measure_figures
+from mac_runner.paired import PairedRow, paired_of
 from mac_runner.registry import results_specs
 from mac_runner.reports.metrics import named
 from mac_runner.reports.outcomes import metric_measures, outcome_figures
 from mac_runner.reports.rows import parse_row
 from mac_runner.reports.summary import SUMMARY_FORMAT, models_of, times_of
-from mac_runner.results import Declared, Difference, Figure, PlayedCombination, integer, number, section
+from mac_runner.results import Declared, Figure, PlayedCombination, integer, number, section
 from mac_runner.types import JsonObject, JsonValue
 
 COMPARISONS_FORMAT: Final = 1
@@ -34,8 +35,19 @@ Kind: TypeAlias = Literal["text", "integer", "number", "truth"]
 _CONVERSATIONS = ("planned", "finished", "failed")
 _SUMS = ("turns", "corrections", "defaults")
 _TOKENS = ("prompt", "completion")
-_PARTS: Final[Mapping[str, str]] = {"n": "diff_n"}
-"""Names of columns, where the number of cases of the figure itself has the shorter one."""
+_DIFFERENCE: Final[Mapping[str, Callable[[PairedRow], float | None]]] = {
+    "diff_n": lambda row: row.n,
+    "diff": lambda row: row.difference,
+    "diff_lo": lambda row: None if row.interval is None else row.interval[0],
+    "diff_hi": lambda row: None if row.interval is None else row.interval[1],
+    "p": lambda row: row.p,
+    "q": lambda row: row.q,
+    "h": lambda row: row.cohens_h,
+    "odds": lambda row: row.odds_ratio,
+    "odds_lo": lambda row: None if row.odds_interval is None else row.odds_interval[0],
+    "odds_hi": lambda row: None if row.odds_interval is None else row.odds_interval[1],
+}
+"""What the table has of the difference of a figure from the baseline's, by the end of the column's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +131,15 @@ def _figures(rows: Sequence[Mapping[str, Figure]]) -> Iterator[Column]:
 
 
 def _differences(rows: Sequence[GridRow], compared: JsonObject) -> Iterator[Column]:
-    for spec in results_specs().values():
-        for name, by_slug in spec.differences(compared).items():
-            for part in Difference._fields:
-                cells = (getattr(by_slug.get(row.slug), part, None) for row in rows)
-                yield Column(f"{name}.{_PARTS.get(part, part)}", "integer" if part == "n" else "number", tuple(cells))
+    paired = paired_of(compared)
+    found: dict[str, dict[str, PairedRow]] = {}
+    for row in paired.rows or () if paired and paired.baseline else ():
+        found.setdefault(row.figure, {})[row.combinations[0][0]] = row
+    for figure, by_slug in found.items():
+        of_rows = [by_slug.get(row.slug) for row in rows]
+        for part, cell in _DIFFERENCE.items():
+            cells = tuple(None if row is None else cell(row) for row in of_rows)
+            yield Column(f"{figure}.{part}", "integer" if part == "diff_n" else "number", cells)
 
 
 def figure_names(rows: Iterable[Mapping[str, Figure]]) -> dict[str, str]:

@@ -148,7 +148,6 @@ def _grid(directory: Path, now: datetime) -> _Subject:
             runs=[run.data for run in runs],
             baseline=slugs.get(baseline) if baseline else None,
             primary=primary if isinstance(primary, str) else None,
-            is_paired=_is_paired(runs),
         ),
         accounts=section(usage, "models"),
         engines=(clock := _clock(logs, disk)).page(),
@@ -193,7 +192,7 @@ def _two(directories: Sequence[Path], now: datetime) -> _Subject:
         description="",
         sources=sources,
         runs=runs,
-        study=Study(runs=[run.data for run in runs], baseline=runs[0].name, is_paired=_is_paired(runs)),
+        study=Study(runs=[run.data for run in runs], baseline=runs[0].name),
         accounts=accounts,
         engines=clock.page(),
         reply_tokens=clock.reply_tokens(),
@@ -258,11 +257,6 @@ def _short(names: Sequence[str]) -> list[str]:
 
 def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else yaml_text({"": value}).partition(":")[2].strip()
-
-
-def _is_paired(runs: Sequence[Played]) -> bool:
-    """Whether conversations of one number have the same seed in all runs."""
-    return len({repr(run.data.experiment.get("seed")) for run in runs}) == 1
 
 
 def _logs(sources: Iterable[Source]) -> list[Path]:

@@ -17,15 +17,17 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.figures.testing import Study
 from mac_runner.intervals import ClusteredMean, one_cluster, wilson
-from mac_runner.measures import By, Counted, Keys, Mean, Measure, Rate, Share, Sum, measure_tables, measured
+from mac_runner.measures import By, Counted, InGrid, Keys, Mean, Measure, Rate, Share, Sum, measure_tables, measured
 from mac_runner.plugins import Code
-from mac_runner.reports import GridRow, grid_table
+from mac_runner.reports import GridRow, compare_combinations, grid_table
+from mac_runner.results import Declared, Table
 from mac_runner.types import JsonObject
 from tests.environments.discussion.table import outcome
 from tests.figures.reports import run
 from tests.kit import game_player, index_row, render_summary, summary_of
 
 pytest.importorskip("altair")
+pytest.importorskip("scipy")
 
 
 def throws(outcome: Any) -> Iterator[tuple[Keys, Share]]:
@@ -209,23 +211,46 @@ def test_keys_stand_in_the_order_of_their_words_and_numbers_in_theirs() -> None:
 
 
 def test_one_more_measure_of_discussions_is_seen_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: dict[tuple[str, ...], InGrid] = {
+        ("A",): InGrid("long.A", is_headline=True, words="long discussions that end with A")
+    }
     long = Measure(
         place="discussions.long.{verdict}",
         cases=lambda result: [((result.verdict or "none",), Share(int(result.rounds > 1), 1))],
         title="How often do discussions last?",
         unit="discussions",
+        grid=shown.get,
+        compared={("A",): "share"},
     )
-    more = {"discussion": discussion_results((*ALL_MEASURES, long))}
-    monkeypatch.setattr(registry, "_builtin_results", lambda: more)
+    results = discussion_results((*ALL_MEASURES, long))
+    monkeypatch.setattr(registry, "_builtin_results", lambda: {"discussion": results})
     rows = rows_of(outcome(), outcome(verdict="A"), outcome(verdict="A", rounds=1, answers={}, changes=[]))
+    other = rows_of(outcome(), outcome(verdict="A"), outcome(verdict="A"))
     summary = summary_of(rows)
 
     assert summary["discussions"]["long"]["A"]["rate"] == 0.5
     assert long.title in render_summary(summary)
-    assert (grid_of(summary)["discussions.long.A.n"], grid_of(summary)["discussions.long.A.rate"]) == (2, 0.5)
-    figures = [figure for part in run_sections(run("talk", rows, environment="discussion")) for figure in part.figures]
-    (found,) = [figure for figure in figures if figure.title == long.title]
+    assert (grid_of(summary)["long.A.n"], grid_of(summary)["long.A.rate"]) == (2, 0.5)
+    one, two = (run(name, some, environment="discussion") for name, some in (("talk", rows), ("other", other)))
+    (found,) = [figure for part in run_sections(one) for figure in part.figures if figure.title == long.title]
     assert [(row["verdict"], row["value"]) for row in found.rows] == [("A", 0.5), ("none", 1.0)]
+
+    assert "long.A" in results.compared
+    combinations = [
+        GridRow(slug=data.name, values={"hub": data.name}, session=1, summary=summary_of(data.read_rows()))
+        for data in (one, two)
+    ]
+    read = {"talk": rows, "other": other}
+    compared = compare_combinations(combinations, lambda slug: read[slug], Declared("talk", "long.A"))
+    assert compared is not None
+    (table, _) = results.comparison_tables(compared)
+    assert isinstance(table, Table)
+    assert table.rows[0][:4] == ("long.A *", "hub other", "2", "100.0 : 50.0")
+    columns = {column.name: column.cells for column in grid_table(combinations, compared).columns}
+    assert columns["long.A.diff"] == (None, 0.5)
+    figures = {figure.id: figure for part in study_sections(Study(runs=[one, two])) for figure in part.figures}
+    differences = {row["outcome"]: row["difference"] for row in figures["difference-rates"].rows}
+    assert differences["long discussions that end with A"] == 0.5
 
 
 def test_one_more_measure_of_games_is_seen_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,6 +281,6 @@ def test_one_more_measure_of_games_is_seen_everywhere(monkeypatch: pytest.Monkey
     assert (drawn["of"], drawn["n"], drawn["value"]) == ("m", 8, 0.125)
     compared = [figure for part in study_sections(Study(runs=[one, other])) for figure in part.figures]
     (differences,) = [figure for figure in compared if figure.id == "skills-difference"]
-    assert [(row["label"], row["series"], row["value"]) for row in differences.rows] == [
+    assert [(row["outcome"], row["run"], row["difference"]) for row in differences.rows] == [
         ("the Town's turns waited", "other", 0.0)
     ]

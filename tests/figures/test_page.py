@@ -199,8 +199,8 @@ def test_values_of_two_runs_are_paired_where_they_share_a_seed() -> None:
     more = [value + 1 + chance.random() for value in luck]
     one = [row(place, {"kind": "x", "gain": value, "deal": place % 2 == 0}) for place, value in enumerate(luck)]
     other = [row(place, {"kind": "x", "gain": value, "deal": True}) for place, value in enumerate(more)]
-    paired_study = Study(runs=[run("a", one), run("b", other)], baseline="a", is_paired=True)
-    apart_study = Study(runs=[run("a", one), run("b", other, seed=2)], baseline="a", is_paired=False)
+    paired_study = Study(runs=[run("a", one), run("b", other)], baseline="a")
+    apart_study = Study(runs=[run("a", one), run("b", other, seed=2)], baseline="a")
 
     (paired_section,), (apart_section,) = ([*comparison_sections(study)] for study in (paired_study, apart_study))
 
@@ -211,7 +211,7 @@ def test_values_of_two_runs_are_paired_where_they_share_a_seed() -> None:
     assert float(apart["lo"] or 0) < 0 < float(apart["hi"] or 0)
     assert gain["difference"] == pytest.approx(apart["difference"])
     assert rates.rows[0]["difference"] == pytest.approx(0.5)
-    assert "nothing is paired" in apart_section.figures[0].notes[0]
+    assert "are not paired" in apart_section.figures[0].notes[0]
 
 
 def test_wins_of_agents_are_compared_also_with_draws_but_draws_alone_do_not_say_that_agents_can_win() -> None:
@@ -220,7 +220,7 @@ def test_wins_of_agents_are_compared_also_with_draws_but_draws_alone_do_not_say_
         return run(name, [row(n, {"kind": "x", "winner": one}) | {"agents": agents} for n, one in enumerate(winners)])
 
     def differences(*runs: RunData) -> list[Value]:
-        sections = comparison_sections(Study(runs=runs, baseline=runs[0].name, is_paired=True))
+        sections = comparison_sections(Study(runs=runs, baseline=runs[0].name))
         return [one["difference"] for part in sections for figure in part.figures for one in figure.rows]
 
     won, drawn = games("a", "Abel", "Cain", "Abel"), games("b", None, None, None)
@@ -281,7 +281,7 @@ def test_failed_conversations_are_in_no_value_and_are_counted_as_lost_beside_the
     summary: JsonObject = {"conversations": {"planned": 10, "finished": 8, "failed": 2}}
     whole: JsonObject = {"conversations": {"planned": 8, "finished": 8, "failed": 0}}
 
-    (section,) = comparison_sections(Study(runs=[run("a", rows), run("b", rows)], baseline="a", is_paired=True))
+    (section,) = comparison_sections(Study(runs=[run("a", rows), run("b", rows)], baseline="a"))
     figure = known(failed_figure([played(run("a", rows), summary)]))
 
     assert section.figures[0].rows[0]["n"] == 8

@@ -152,15 +152,15 @@ def test_a_side_that_took_its_default_often_says_so_beside_its_name(games: Path)
     rows: list[Any] = [*data_of(games).read_rows()]
     for player in (player for row in rows if row["outcome"] for player in row["outcome"]["players"]):
         player["measures"] |= {"tu": 100, "de": taken[player["model"], player["faction"]]}
-    altered = replace(data_of(games), read_rows=lambda: iter(rows))
+    altered = replace(data_of(games), name="altered", read_rows=lambda: iter(rows))
     figures = {figure.id: figure for section in run_sections(altered) for figure in section.figures}
 
     names = {f"{model} as {side}": count for (model, side), count in taken.items()}
     expected = {f"{name} (defaults {count}%)" if count > 5 else name for name, count in names.items()}
     assert {row["model"] for row in figures["wins-by-model"].rows} == expected
-    (section,) = study_sections(Study(runs=[data_of(games), altered], is_paired=True))
+    (section,) = study_sections(Study(runs=[data_of(games), altered]))
     compared = {figure.id: figure for figure in section.figures}
-    for name, column in (("wins-by-run", "run"), ("wins-difference", "label")):
+    for name, column in (("wins-by-run", "run"), ("wins-difference", "run")):
         assert any("(defaults" in str(row[column]) for row in compared[name].rows), name
 
 
@@ -277,7 +277,7 @@ def test_run_without_a_finished_conversation_has_no_figures(games: Path) -> None
 @pytest.mark.ci
 def test_runs_of_the_same_deals_are_compared_deal_by_deal(games: Path) -> None:
     other = play(games.parent, "swapped", {"lucky": MODELS["lucky"], "careful": MODELS["careful"]})
-    (section,) = study_sections(Study(runs=[data_of(games), data_of(other)], is_paired=True))
+    (section,) = study_sections(Study(runs=[data_of(games), data_of(other)]))
     figures = {figure.id: figure for figure in section.figures}
     won: list[dict[int, bool]] = [
         {game["task"]["index"]: "mafia" in game["outcome"]["winners"] for game in finished(each)}
@@ -285,9 +285,9 @@ def test_runs_of_the_same_deals_are_compared_deal_by_deal(games: Path) -> None:
     ]
     shared = won[0].keys() & won[1].keys()
 
-    (row,) = (row for row in figures["wins-difference"].rows if row["series"] == "mafia")
-    assert (row["paired"], row["n"]) == ("paired", len(shared))
-    assert row["value"] == pytest.approx(sum(won[1][deal] - won[0][deal] for deal in shared) / len(shared))
+    (row,) = (row for row in figures["wins-difference"].rows if row["outcome"] == "mafia")
+    assert (row["compared"], row["n"]) == ("paired", len(shared))
+    assert row["difference"] == pytest.approx(sum(won[1][deal] - won[0][deal] for deal in shared) / len(shared))
     played = column(figures["wins-by-run"], "n", "run", "side")
     assert played == {(run, side): len(won[run == other.name]) for run, side in played}
     assert {run for run, _ in played} == {games.name, other.name}
@@ -384,15 +384,15 @@ def test_bias_scores_are_on_as_many_answers_as_the_tables_of_a_grid_say(played: 
 
 
 def test_run_against_itself_has_no_difference(played: list[JsonObject]) -> None:
-    study = Study(runs=[data("a", played), data("b", played)], baseline="a", is_paired=True)
+    study = Study(runs=[data("a", played), data("b", played)], baseline="a")
 
     assert {row["difference"] for row in figures(study_sections(study))["difference-rates"].rows} == {0.0}
 
 
-def test_one_question_is_not_called_questions(played: list[JsonObject]) -> None:
-    study = Study(runs=[data("a", played[:1]), data("b", played[:1])], baseline="a", is_paired=True)
+def test_one_discussion_is_not_called_discussions(played: list[JsonObject]) -> None:
+    study = Study(runs=[data("a", played[:1]), data("b", played[:1])], baseline="a")
 
-    assert figures(study_sections(study))["difference-rates"].notes[0].startswith("Some have 1 question only: ")
+    assert figures(study_sections(study))["difference-rates"].notes[0].startswith("Some have 1 discussion only: ")
 
 
 def test_primary_figure_comes_first_and_q_is_never_below_p(played: list[JsonObject]) -> None:

@@ -82,14 +82,13 @@ def test_difference_points_from_the_first_to_the_second() -> None:
     assert compare_apart(ClusteredRate(), rate((1, 1))) is None
 
 
-def test_family_is_adjusted_as_scipy_does_and_gaps_stay() -> None:
+def test_family_is_adjusted_as_scipy_does_without_gaps() -> None:
     chances = [0.01, 0.04, 0.03]
     alike = known(compare({1: (1, 2)}, {1: (1, 2)}))
-    family = [replace(alike, p=p) for p in chances]
-    found = with_q([family[0], None, *family[1:]])
+    found = with_q({"none": None, **{str(p): replace(alike, p=p) for p in chances}})
 
-    assert found[1] is None
-    assert [one.q for one in found if one is not None] == pytest.approx([*stats.false_discovery_control(chances)])
+    assert [*found] == ["0.01", "0.04", "0.03"]
+    assert [one.q for one in found.values()] == pytest.approx([*stats.false_discovery_control(chances)])
 
 
 def test_too_few_games_have_no_interval_and_say_so(snapshot: SnapshotAssertion) -> None:

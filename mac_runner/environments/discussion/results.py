@@ -8,14 +8,6 @@ from typing import Any, Final
 
 from mac_runner.environments.discussion.answer_table import ANSWERS
 from mac_runner.environments.discussion.bias import ALL, BIAS, short_signed
-from mac_runner.environments.discussion.comparisons import (
-    COMPARED,
-    UNDECLARED,
-    compare_discussions,
-    grid_differences,
-    paired_tables,
-    primary_words,
-)
 from mac_runner.environments.discussion.formats import FORMATS
 from mac_runner.environments.discussion.measures import ACCURACY, MEASURES, REFUSALS
 from mac_runner.environments.discussion.outcome import (
@@ -26,6 +18,7 @@ from mac_runner.environments.discussion.outcome import (
 from mac_runner.environments.discussion.record import DISCUSSION_AGENT_COLUMNS
 from mac_runner.environments.discussion.scene import STANCES, discussion_scene
 from mac_runner.measures import Counted, Measure, ResultsSpec, measure_figures, measure_tables
+from mac_runner.paired import UNDECLARED, compare_with_baseline, compared_figures, paired_tables, primary_words
 from mac_runner.results import (
     DEFAULTS_HEAD,
     DEFAULTS_NOTE,
@@ -210,6 +203,11 @@ def discussion_values(outcome: JsonObject) -> Mapping[str, Value]:
     }
 
 
+def _about(outcome: JsonObject, where: str) -> tuple[DiscussionResult, str | None]:
+    result = parsed(DiscussionResult, outcome, where)
+    return result, result.question_id
+
+
 DISCUSSION_COLUMNS: Final = Columns(
     {
         "question": Column("word"),
@@ -235,10 +233,11 @@ def discussion_results(measures: Sequence[Measure] = ALL_MEASURES) -> ResultsSpe
         lines=discussion_lines,
         tables=lambda summary: discussion_tables(summary, measures),
         figures=lambda summary: discussion_figures(summary, measures),
-        comparisons=compare_discussions,
-        comparison_tables=paired_tables,
-        compared=tuple(COMPARED),
-        differences=grid_differences,
+        comparisons=lambda played, has_stats, declared: compare_with_baseline(
+            played, declared, measures, _about, has_stats=has_stats, noun="discussions"
+        ),
+        comparison_tables=lambda compared: paired_tables(compared, "discussions"),
+        compared=tuple(compared_figures(measures)),
         undeclared=UNDECLARED,
         columns=DISCUSSION_COLUMNS,
         rewards=discussion_rewards,

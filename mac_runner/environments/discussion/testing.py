@@ -5,7 +5,6 @@ from __future__ import annotations
 from mac_runner.environments.discussion.answer_table import ANSWER_COLUMNS, answer_rows
 from mac_runner.environments.discussion.bias import Tally, stances_of
 from mac_runner.environments.discussion.bots import POLICIES
-from mac_runner.environments.discussion.comparisons import COMPARED, KEY, compare_discussions
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
 from mac_runner.environments.discussion.formats import benchmark_item, convert

@@ -10,7 +10,7 @@ from mac_runner.environments.town_of_salem.game import GAMES, WINS
 from mac_runner.environments.town_of_salem.measures import MEASURES, Game, Seat, default_shares, seat_tables
 from mac_runner.environments.town_of_salem.record import AGENT_COLUMNS, CONVERSATION_COLUMNS, EXPORTS, moments
 from mac_runner.environments.town_of_salem.scene import game_scene
-from mac_runner.environments.town_of_salem.tournament_tables import comparison_tables, tournament_words
+from mac_runner.environments.town_of_salem.tournament import compare_games, comparison_tables, tournament_words
 from mac_runner.environments.town_of_salem.truth import game_truth
 from mac_runner.measures import Measure, MeasuredResults, ResultsSpec, measure_figures, measure_tables
 from mac_runner.printable import counted
@@ -18,8 +18,6 @@ from mac_runner.results import (
     DEFAULTS_HEAD,
     DEFAULTS_NOTE,
     RATE_HEADS,
-    Declared,
-    PlayedCombination,
     Table,
     count_text,
     decimal_text,
@@ -135,12 +133,6 @@ def game_rewards(outcome: JsonObject, agent: str) -> Mapping[str, float]:
     return {"won": float(player.won), "faction_won": float(has_faction_won), "survived": float(player.alive)}
 
 
-def _compared(played: Sequence[PlayedCombination], has_stats: bool, _declared: Declared | None) -> JsonObject:
-    from mac_runner.environments.town_of_salem.tournament import compare_games
-
-    return compare_games(played, has_stats)
-
-
 def game_results(measures: Sequence[Measure] = MEASURES) -> ResultsSpec:
     """How games are counted by some measures besides who won, and shown."""
     every = (*GAMES, *measures)
@@ -148,7 +140,7 @@ def game_results(measures: Sequence[Measure] = MEASURES) -> ResultsSpec:
         counter=lambda: MeasuredResults(every, lambda outcome, where: parsed(Game, outcome, where)),
         noun="games",
         measures=every,
-        comparisons=_compared,
+        comparisons=lambda played, has_stats, _declared: compare_games(played, has_stats),
         comparison_tables=comparison_tables,
         headline=game_headline,
         lines=game_lines,

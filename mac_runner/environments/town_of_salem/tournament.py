@@ -22,11 +22,29 @@ from mac_runner.environments.town_of_salem.game import rate_report
 from mac_runner.environments.town_of_salem.measures import Count, Game
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.intervals import ClusteredRate
-from mac_runner.results import PlayedCombination, ends, parsed
+from mac_runner.paired import Paired, PairedRow, in_words, p_text, paired_of, paired_row, paired_tables
+from mac_runner.results import (
+    DEFAULTS_HEAD,
+    DEFAULTS_NOTE,
+    RATE_HEADS,
+    UNKNOWN,
+    PlayedCombination,
+    Table,
+    count_text,
+    ends,
+    interval_text,
+    objects,
+    parsed,
+    percent_text,
+    rate_texts,
+    section,
+    with_defaults_column,
+)
+from mac_runner.results import number as as_number
 from mac_runner.types import JsonObject, JsonValue, stable_hash
 
-DIFFERENCES_MAX: Final = 1_000
-"""As many differences are computed."""
+_PAIRS_MAX: Final = 1_000
+"""As many pairs of combinations are compared."""
 _ALL_PAIRS_MAX: Final = 40
 """Of more combinations that differ in one thing, each is compared with the first alone."""
 _SEED: Final = "seed"
@@ -35,6 +53,9 @@ _SIDES: Final = (Faction.MAFIA, Faction.TOWN)
 """The two sides that every lobby has, and that pairings are of."""
 _BITS: Final[Mapping[str, int]] = {faction: 1 << place for place, faction in enumerate(Faction)}
 _SEVERAL: Final = "several"
+_GAMES: Final = "games"
+_BOTH: Final = "both"
+"""The games of two players on both sides, which they swapped."""
 
 _Player: TypeAlias = tuple[str, str]
 """A definition and its model."""
@@ -88,7 +109,7 @@ class _Played:
 
 
 def compare_games(played: Sequence[PlayedCombination], has_stats: bool) -> JsonObject:
-    """The sections of `ratings.json`; empty when there is nothing to compare."""
+    """The sections of `comparisons.json`; empty when there is nothing to compare."""
     groups = _entries([_Games.of(each) for each in played])
     every = [entry for group in groups for entry in group]
     if len(every) < 2:
@@ -98,13 +119,11 @@ def compare_games(played: Sequence[PlayedCombination], has_stats: bool) -> JsonO
     if sections["standings"] and casts:
         sections["neutral"] = neutral_line(casts)
     if not has_stats:
-        return {**sections, "differences": None, "ratings": None}
+        return {**sections, **Paired(of=_GAMES, unit="deal", rows=None).section(), "ratings": None}
     pairs = [*sorted(_cast_pairs(groups), key=_Pair.order), *_value_pairs(every)]
-    sections["differences"] = [row for pair in pairs[:DIFFERENCES_MAX] for row in _differences(pair)]
-    if len(pairs) > DIFFERENCES_MAX:
-        sections["not_compared"] = len(pairs) - DIFFERENCES_MAX
-    sections["ratings"] = [_ratings(group) for group in groups if _is_tournament(group)]
-    return sections
+    rows = tuple(row for pair in pairs[:_PAIRS_MAX] for row in _differences(pair))
+    paired = Paired(of=_GAMES, unit="deal", not_compared=max(0, len(pairs) - _PAIRS_MAX), rows=rows)
+    return {**sections, **paired.section(), "ratings": [_ratings(group) for group in groups if _is_tournament(group)]}
 
 
 class _Games(NamedTuple):
@@ -213,7 +232,7 @@ def _standings(group: Sequence[_Played]) -> Iterator[JsonObject]:
         yield {
             "player": name,
             "side": side,
-            "settings": _in_words(group[0].values),
+            "settings": in_words(group[0].values),
             "games": report["n"],
             "deals": report["games"],
             **{key: report[key] for key in ("wins", "rate", "interval")},
@@ -298,7 +317,7 @@ def _value_pairs(entries: Sequence[_Played]) -> Iterator[_Pair]:
             groups.setdefault(_frozen({**rest, "": _frozen(entry.cast)}), []).append(entry)
         for group in groups.values():
             for first, second in _pairs(group):
-                one, other = (_in_words({name: each.values.get(name) for name in axis}) for each in (first, second))
+                one, other = (in_words({name: each.values.get(name) for name in axis}) for each in (first, second))
                 rest = {name: value for name, value in first.values.items() if name not in axis}
                 cast = "" if has_one_cast else ", ".join(f"{side} {first.cast.get(side)}" for side in _SIDES)
                 sides = tuple(side for side in Faction if side in first.cast and side in second.cast)
@@ -312,17 +331,11 @@ def _pairs(group: Sequence[_Played]) -> Iterator[tuple[_Played, _Played]]:
         yield from ((group[0], other) for other in group[1:])
 
 
-def _in_words(values: _Values) -> str:
-    """`max_days 5, mode random`."""
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
-    return ", ".join(f"{name.rpartition('.')[2]} {text}" for name, text in texts.items())
-
-
 def _joined(text: str, values: _Values) -> str:
-    return "; ".join(filter(None, (text, _in_words(values))))
+    return "; ".join(filter(None, (text, in_words(values))))
 
 
-def _differences(pair: _Pair) -> Iterator[JsonObject]:
+def _differences(pair: _Pair) -> Iterator[PairedRow]:
     """A row for each side, and one for both together where two players swapped them; none without a common deal."""
     first, second = pair.first, pair.second
     # A deal that was played several times counts where all its games finished in both.
@@ -355,17 +368,17 @@ def _differences(pair: _Pair) -> Iterator[JsonObject]:
         # The second plays this side in the second combination; of a swap, the other side's players change places.
         is_reversed = pair.is_swap and side == pair.sides[1]
         scores = (other, one) if is_reversed else (one, other)
-        sides = [[(first, side)], [(second, side)]]
-        defaults = [*map(_defaults, sides[::-1] if is_reversed else sides)]
-        yield _row(pair, side, compared(*scores, times), left_out, defaults)
+        players = (second, first) if is_reversed else (first, second)
+        one_share, other_share = (_defaults([(each, side)]) for each in players)
+        yield _row(pair, side, compared(*scores, times), left_out, (one_share, other_share))
     if pair.is_swap:
         (one_here, other_there), (other_here, one_there) = (won[side] for side in pair.sides)
         one, other = (
             [a + b for a, b in zip(*each, strict=True)] for each in ((one_here, one_there), (other_here, other_there))
         )
         here, there = pair.sides[:2]
-        defaults = [_defaults([(first, here), (second, there)]), _defaults([(second, here), (first, there)])]
-        yield _row(pair, "both", compared(one, other, 2 * times), left_out, defaults)
+        defaults = _defaults([(first, here), (second, there)]), _defaults([(second, here), (first, there)])
+        yield _row(pair, _BOTH, compared(one, other, 2 * times), left_out, defaults)
 
 
 def _by_deal(deals: Iterable[int]) -> dict[int, list[int]]:
@@ -376,25 +389,19 @@ def _by_deal(deals: Iterable[int]) -> dict[int, list[int]]:
     return found
 
 
-def _row(pair: _Pair, side: str, found: Comparison, left_out: int, defaults: Sequence[float | None]) -> JsonObject:
-    rates, cases = found.values[::-1], found.cases[::-1]
-    return {
-        "side": side,
-        "first": pair.names[0],
-        "second": pair.names[1],
-        "given": pair.given,
-        "combinations": [[*pair.first.slugs], [*pair.second.slugs]],
-        "deals": found.n,
-        "left_out": left_out,
-        "wins": [round(rate * games) for rate, games in zip(rates, cases, strict=True)],
-        "rates": [round(rate, 4) for rate in rates],
-        "difference": round(found.difference, 4),
-        "interval": ends(found.interval),
-        "ahead": [*(found.ahead or ())][::-1],
-        "test": found.test,
-        "p": None if found.p is None else float(f"{found.p:.3g}"),
-        "defaults": [*defaults],
-    }
+def _row(
+    pair: _Pair, side: str, found: Comparison, left_out: int, defaults: tuple[float | None, float | None]
+) -> PairedRow:
+    return paired_row(
+        found,
+        figure=side,
+        first=pair.names[0],
+        second=pair.names[1],
+        given=pair.given,
+        combinations=((*pair.first.slugs,), (*pair.second.slugs,)),
+        left_out=left_out,
+        defaults=defaults,
+    )
 
 
 def _has_players(entry: _Played) -> bool:
@@ -426,7 +433,7 @@ def _ratings(group: Sequence[_Played]) -> JsonObject:
     table = ratings.deal_table(keys, results)
     found = ratings.bradley_terry(pairings, table)
     report: JsonObject = {
-        "settings": _in_words(group[0].values),
+        "settings": in_words(group[0].values),
         "pairings": len(met),
         "deals": len(table),
         "games": decided,
@@ -457,3 +464,96 @@ def _rating(name: str, side: str, strength: ratings.Strength) -> JsonObject:
         "rate": round(strength.rate, 4),
         "rate_interval": ends(strength.rate_interval),
     }
+
+
+def comparison_tables(compared: JsonObject) -> Iterator[Table | str]:
+    """Tables and notes of `comparisons.json`."""
+    if standings := objects(compared.get("standings")):
+        yield (table := _standing_table(standings))
+        neutral = compared.get("neutral")
+        notes = (
+            "Games of one deal share its luck, so intervals are by deal.",
+            DEFAULTS_NOTE if DEFAULTS_HEAD in table.numbers else "",
+            f"{neutral[:1].upper()}{neutral[1:]}." if isinstance(neutral, str) else "",
+        )
+        yield "\n".join(filter(None, notes))
+    note = "Values: games won, %; draws and capped games are not won."
+    yield from paired_tables(compared, _GAMES, head="side", note=note)
+    for one in objects(compared.get("ratings")):
+        yield from _rating_tables(one)
+
+
+def _standing_table(rows: list[JsonObject]) -> Table:
+    words = ("player", "side", *(["settings"] if any(row.get("settings") for row in rows) else []))
+    counts = ("games", "deals", "wins")
+    lines = [
+        (*(str(row.get(key)) for key in words), *(count_text(row.get(key)) for key in counts), *rate_texts(row))
+        for row in rows
+    ]
+    table = Table("wins by player and side (n games)", words, ("n", "deals", "wins", *RATE_HEADS), lines)
+    return with_defaults_column(table, [[as_number(row.get("defaults"))] for row in rows], len(table.numbers))
+
+
+def _rating_tables(found: JsonObject) -> Iterator[Table | str]:
+    settings = f"; {found['settings']}" if found.get("settings") else ""
+    players = objects(found.get("players"))
+    if not players:
+        yield f"No ratings{settings}: the pairings that were played do not tie all players together."
+        return
+    lines = [
+        (
+            *(str(row.get(key)) for key in ("player", "side")),
+            _log_odds(row.get("rating")),
+            _span(row.get("interval")),
+            percent_text(row.get("rate")),
+            interval_text(row.get("rate_interval")),
+        )
+        for row in players
+    ]
+    games, deals = count_text(found.get("games")), count_text(found.get("deals"))
+    title = f"Bradley–Terry ratings (n {games} games of {deals} deals{settings})"
+    numbers = ("rating", "95% interval", "wins against average", "95% interval")
+    table = Table(title, ("player", "side"), numbers, lines)
+    yield with_defaults_column(table, [[as_number(row.get("defaults"))] for row in players], len(numbers))
+    advantage = section(found, "advantage")
+    undecided, left_out = count_text(found.get("undecided")), count_text(found.get("left_out"))
+    yield (
+        f"In log odds, 0 the average of a side; between average players the advantage of {advantage.get('side')} "
+        f"is {_log_odds(advantage.get('rating'))} ({_span(advantage.get('interval'))}).\n"
+        f"Intervals: bootstrap over deals. Not counted: {undecided} games that neither side won, "
+        f"{left_out} that did not finish."
+    )
+
+
+def tournament_words(compared: JsonObject) -> str:
+    """The ratings of each side in a sentence, the strongest player first; of two players by how much one is ahead."""
+    paired = paired_of(compared, _GAMES)
+    both = [row for row in (paired.rows if paired else None) or () if row.figure == _BOTH]
+    if len(both) == 1:
+        (row,) = both
+        return (
+            f"{row.first} against {row.second}, on both sides: {row.difference_text(' points of wins')}, "
+            f"p {p_text(row.p)}, n {count_text(row.n)} deals"
+        )
+    sides: dict[str, list[JsonObject]] = {}
+    for rated in objects(compared.get("ratings"))[:1]:
+        for player in objects(rated.get("players")):
+            sides.setdefault(str(player.get("side")), []).append(player)
+    ranked = (
+        f"{side.capitalize()}: "
+        + ", ".join(
+            f"{player.get('player')} {_log_odds(player.get('rating'))} ({_span(player.get('interval'))})"
+            for player in sorted(players, key=lambda player: -(as_number(player.get("rating")) or 0.0))
+        )
+        for side, players in sides.items()
+    )
+    text = "; ".join(ranked)
+    return f"Strength in log odds, 0 the average. {text}" if text else ""
+
+
+def _log_odds(value: JsonValue) -> str:
+    return f"{value:+.2f}" if isinstance(value, int | float) else UNKNOWN
+
+
+def _span(interval: JsonValue) -> str:
+    return " to ".join(map(_log_odds, interval)) if isinstance(interval, list) else UNKNOWN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,8 @@ def test_example_ends_in_a_table_of_differences_with_the_primary_outcome_first(l
     assert table[table.index("─") :].splitlines()[1].startswith("bias.final.ambiguous *")
     assert ": bias.final.ambiguous (*)." in table
     found = compared_in(lab.run_dir("bbq_identity").path)
-    assert [figure["is_primary"] for figure in found["figures"]] == [True] + [False] * 11
-    assert {len(figure["combinations"]) for figure in found["figures"]} == {7}
+    figures = Counter(row["figure"] for row in found["rows"])
+    assert (next(iter(figures)), len(figures), {*figures.values()}) == (found["primary"], 12, {7})
 
 
 @pytest.mark.ci
@@ -73,12 +74,11 @@ def test_table_of_the_grid_has_the_differences_and_further_figures_as_columns(as
 
     assert typed.column_names == list(rows[0])
     assert {str(typed.schema.field(f"followed.{part}").type) for part in ("diff", "p", "q", "odds_hi")} == {"double"}
-    for figure in found["figures"]:
-        for each in figure["combinations"]:
-            row = next(row for row in rows if row["combination"] == each["combination"])
-            assert float(row[f"{figure['figure']}.diff"]) == each["difference"]
-            assert float(row[f"{figure['figure']}.q"]) == each["q"]
-            assert row[f"{figure['figure']}.diff_n"] == str(each["questions"])
+    for each in found["rows"]:
+        row = next(row for row in rows if [row["combination"]] == each["combinations"][0])
+        assert float(row[f"{each['figure']}.diff"]) == each["difference"]
+        assert float(row[f"{each['figure']}.q"]) == each["q"]
+        assert row[f"{each['figure']}.diff_n"] == str(each["n"])
     (baseline,) = (row for row in rows if row["combination"] == found["baseline"])
     assert baseline["accuracy.final.diff"] == baseline["accuracy.final.p"] == ""
     for column in ("changes.rate", "followed.rate", "unscored.group.rate", "bias.group.ambiguous.Age.score"):
@@ -104,7 +104,7 @@ def test_same_seed_gives_the_same_bytes_and_a_directory_names_the_baseline_as_we
     process = at_once("small.yaml --set", f"report.baseline={other}", "--set", "report.primary=consensus")
     assert (process.returncode, process.stderr.splitlines()[1:]) == (Exit.OK, [])
     assert compared_in(directory)["baseline"] == other
-    assert compared_in(directory)["figures"][0]["figure"] == "consensus"
+    assert compared_in(directory)["rows"][0]["figure"] == "consensus"
     at_once("verify runs/small").done()
 
 
@@ -130,7 +130,7 @@ def test_without_scipy_there_is_a_hint_and_without_a_baseline_a_note(
 ) -> None:
     monkeypatch.setattr(statistics, "has_stats", lambda: False)
     at_once("small.yaml --limit 4 --no-live").done(told=("pip install ", "[stats]"))
-    assert compared_in(asked.run_dir().path)["figures"] is None
+    assert compared_in(asked.run_dir().path)["rows"] is None
     assert not any(name.endswith(".diff") for name in rows_of(asked.run_dir().path)[0])
     at_once("verify runs/small").done()
 

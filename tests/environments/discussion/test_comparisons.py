@@ -14,11 +14,13 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_effectsize
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.environments.discussion.testing import COMPARED, KEY, RESULTS, compare_discussions
+from mac_runner.environments.discussion.testing import ALL_MEASURES, RESULTS
+from mac_runner.paired import KEY, compared_figures
 from mac_runner.results import Declared, PlayedCombination, Table
 from mac_runner.types import JsonObject, JsonValue
 from tests.environments.discussion.table import outcome
 
+COMPARED = compared_figures(ALL_MEASURES)
 QUESTIONS, AGENTS = 60, ("ann", "bob", "cat")
 CELLS: dict[str, tuple[float, JsonObject]] = {
     "base": (0.35, {"shown": False, "hub": None}),
@@ -72,11 +74,21 @@ def played(
     return found
 
 
+def compare_discussions(
+    combinations: list[PlayedCombination], has_stats: bool, declared: Declared | None
+) -> JsonObject:
+    assert RESULTS.comparisons is not None
+    return RESULTS.comparisons(combinations, has_stats, declared)
+
+
 def compared(combinations: list[PlayedCombination], primary: str | None = "bias.final.ambiguous") -> dict[str, Any]:
     section: Any = compare_discussions(combinations, True, Declared("base", primary))[KEY]
-    return {
-        figure["figure"]: {row["combination"]: row for row in figure["combinations"]} for figure in section["figures"]
-    }
+    found: dict[str, dict[str, Any]] = {}
+    for row in section["rows"]:
+        ((slug,), (baseline,)) = row["combinations"]
+        assert baseline == "base"
+        found.setdefault(row["figure"], {})[slug] = row
+    return found
 
 
 def answers_of(combination: PlayedCombination) -> pandas.DataFrame:
@@ -131,11 +143,10 @@ def test_figures_and_differences_are_those_of_a_table_of_answers() -> None:
         figures = {slug: figure_of_sums(sums_by_question(frame, name), name) for slug, frame in frames.items()}
         for slug in ("shown", "both"):
             row = found[name][slug]
-            assert row["baseline"] == pytest.approx(figures["base"], abs=5e-5), name
-            assert row["found"] == pytest.approx(figures[slug], abs=5e-5), name
+            assert row["values"] == pytest.approx([figures[slug], figures["base"]], abs=5e-5), name
             assert row["difference"] == pytest.approx(figures[slug] - figures["base"], abs=5e-5), name
     row = found["accuracy.final"]["shown"]
-    assert row["cohens_h"] == pytest.approx(proportion_effectsize(row["found"], row["baseline"]), abs=2e-4)
+    assert row["cohens_h"] == pytest.approx(proportion_effectsize(*row["values"]), abs=2e-4)
 
 
 @pytest.mark.ci
@@ -165,7 +176,7 @@ def test_p_of_the_groups_answer_is_mcnemars() -> None:
             cross = cross.reindex(index=[False, True], columns=[False, True], fill_value=0)
             one, other = cross.loc[True, False], cross.loc[False, True]
             p = mcnemar(cross.to_numpy(), exact=False, correction=False).pvalue if one + other else 1.0
-            assert (row["test"], row["ahead"]) == ("score", [one, other])
+            assert (row["test"], row["ahead"]) == ("score", [other, one])
             assert row["p"] == pytest.approx(p, rel=0.01)
 
 
@@ -181,7 +192,7 @@ def test_q_is_adjusted_over_the_primary_outcome_and_over_all_others_together() -
 def test_equal_combinations_do_not_differ() -> None:
     for name, rows in compared(played()).items():
         row = rows["same"]
-        assert (row["difference"], row["p"], row["values"]) == (0.0, 1.0, {"hub": "mod"}), name
+        assert (row["difference"], row["p"], row["first"]) == (0.0, 1.0, "hub mod"), name
         assert row["interval"][0] < 0 < row["interval"][1], name
 
 
@@ -190,7 +201,7 @@ def test_discussions_of_one_question_are_one_cluster_and_no_pairs() -> None:
     once, thrice = (compared(played(times=times))["accuracy.group"]["shown"] for times in (1, 3))
 
     assert (once["test"], thrice["test"]) == ("score", "bootstrap")
-    assert (once["questions"], thrice["questions"]) == (QUESTIONS, QUESTIONS)
+    assert (once["n"], thrice["n"]) == (QUESTIONS, QUESTIONS)
     assert (once["cases"][0], thrice["cases"][0]) == (QUESTIONS, 3 * QUESTIONS)
 
 
@@ -217,10 +228,10 @@ def test_only_questions_in_both_are_compared_in_whatever_order_they_came() -> No
 
     row = compared([base, other])["accuracy.group"]["shown"]
 
-    assert (row["questions"], row["left_out"]) == (QUESTIONS - 11, 11)
+    assert (row["n"], row["left_out"]) == (QUESTIONS - 11, 11)
     assert row == compared([base, ordered])["accuracy.group"]["shown"]
     row = compared(played("base", "shown", questions=[0]))["consensus"]["shown"]
-    assert (row["questions"], row["interval"], row["p"]) == (1, None, 1.0), "a single pair"
+    assert (row["n"], row["interval"], row["p"]) == (1, None, 1.0), "a single pair"
 
 
 def test_primary_outcome_comes_first_and_is_marked(snapshot: SnapshotAssertion) -> None:
@@ -230,9 +241,7 @@ def test_primary_outcome_comes_first_and_is_marked(snapshot: SnapshotAssertion) 
 
     assert [row[0] for row in table.rows[:4]] == ["followed *", "followed *", "followed *", "accuracy.first"]
     assert (table.title, notes) == snapshot
-    differences = RESULTS.differences(section)
-    assert [*differences] == ["followed", *(name for name in COMPARED if name != "followed")]
-    assert differences["followed"]["shown"].n is not None
+    assert [*compared(played(), "followed")] == ["followed", *(name for name in COMPARED if name != "followed")]
 
 
 def test_same_discussions_are_compared_to_the_same_digits_and_few_questions_are_said(
@@ -250,6 +259,7 @@ def test_without_a_baseline_or_scipy_nothing_is_computed() -> None:
     assert compare_discussions(played(), True, None) == {}
     assert compare_discussions(played("base"), True, Declared("base")) == {}
     without = compare_discussions(played(), False, Declared("base", "followed"))
-    assert without == {KEY: {"baseline": "base", "primary": "followed", "figures": None}}
+    assert without == {
+        KEY: {"of": "discussions", "unit": "question", "baseline": "base", "primary": "followed", "rows": None}
+    }
     assert [*RESULTS.comparison_tables(without)] == []
-    assert RESULTS.differences(without) == {}

@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.compared import matched_p
 from mac_runner.environments.town_of_salem.testing import RESULTS, compare_games
-from mac_runner.results import PlayedCombination, Table
+from mac_runner.results import PlayedCombination, Table, section
 from mac_runner.types import JsonObject, JsonValue
 from tests.kit import game_player
 
@@ -88,7 +88,7 @@ def tournament(games: Sequence[int] = range(40), undecided: int = 0) -> list[Pla
 
 
 def rows(compared: JsonObject, key: str) -> list[Any]:
-    found = compared[key]
+    found = section(compared, "paired")["rows"] if key == "differences" else compared[key]
     assert isinstance(found, list)
     return found
 
@@ -101,13 +101,15 @@ def test_two_players_who_swap_sides_are_compared_on_each_and_on_both_over_the_sa
     compared = compare_games(swapped, has_stats=True)
     mafia, town, both = rows(compared, "differences")
 
-    assert [row["side"] for row in (mafia, town, both)] == ["mafia", "town", "both"]
+    assert [row["figure"] for row in (mafia, town, both)] == ["mafia", "town", "both"]
     assert {(row["first"], row["second"], row["given"]) for row in (mafia, town, both)} == {("a", "b", "each other")}
-    assert {(row["deals"], row["left_out"]) for row in (mafia, town, both)} == {(38, 2)}
+    assert {(row["n"], row["left_out"]) for row in (mafia, town, both)} == {(38, 2)}
     # Of ten deals a's Mafia wins seven and b's four; a's Town the other six and b's three. Two deals are left out.
-    assert (mafia["wins"], mafia["ahead"]) == ([26, 14], [12, 0])
-    assert (town["wins"], town["ahead"]) == ([24, 12], [12, 0])
-    assert (both["wins"], both["ahead"], both["rates"]) == ([50, 26], [12, 0], [0.6579, 0.3421])
+    assert (mafia["cases"], mafia["ahead"]) == ([38, 38], [12, 0])
+    assert mafia["values"] == pytest.approx([26 / 38, 14 / 38], abs=1e-4)
+    assert (town["cases"], town["ahead"]) == ([38, 38], [12, 0])
+    assert town["values"] == pytest.approx([24 / 38, 12 / 38], abs=1e-4)
+    assert (both["cases"], both["ahead"], both["values"]) == ([76, 76], [12, 0], [0.6579, 0.3421])
     assert [row["test"] for row in (mafia, town, both)] == ["score", "score", "bootstrap"]
     assert mafia["p"] == pytest.approx(matched_p(0, 12), rel=0.01)
     assert compared["ratings"] == []
@@ -117,7 +119,7 @@ def test_two_players_who_swap_sides_are_compared_on_each_and_on_both_over_the_sa
 def test_players_of_one_side_are_compared_against_equal_opponents_alone() -> None:
     """Neutrals go with the Town here, and so change when the Town does."""
     differences = rows(compare_games(tournament(), True), "differences")
-    found = {(row["side"], row["first"], row["second"], row["given"]) for row in differences}
+    found = {(row["figure"], row["first"], row["second"], row["given"]) for row in differences}
 
     assert found == {
         *{(side, *pair, "each other") for side in ("mafia", "town", "both") for pair in ("ab", "ac", "bc")},
@@ -154,8 +156,8 @@ def test_settings_are_compared_one_at_a_time_over_the_deals_of_all_seeds() -> No
         ("heat 0.1", "heat 0.9", "notes true"),
         ("heat 0.1", "heat 0.9", "notes false"),
     }
-    assert {row["deals"] for row in found} == {80}
-    ahead = {row["side"]: row["ahead"] for row in found if (row["first"], row["given"]) == ("notes true", "heat 0.1")}
+    assert {row["n"] for row in found} == {80}
+    ahead = {row["figure"]: row["ahead"] for row in found if (row["first"], row["given"]) == ("notes true", "heat 0.1")}
     assert ahead == {"town": [0, 24], "mafia": [24, 0], "neutral": [0, 0]}
 
 
@@ -165,7 +167,7 @@ def test_standings_need_no_library_and_count_games_of_a_deal_together() -> None:
     standings = {(row["player"], row["side"]): row for row in rows(compared, "standings")}
     alone = compare_games([played(cast(name, "b"), mafia_wins_below(5)) for name in "ac"], False)
 
-    assert (compared["differences"], compared["ratings"]) == (None, None)
+    assert (compared["paired"], compared["ratings"]) == ({"of": "games", "unit": "deal", "rows": None}, None)
     assert set(standings) == {("a", "mafia"), *((name, side) for name in "abc" for side in ("town", "neutral"))}
     mafia = standings["a", "mafia"]
     assert (mafia["games"], mafia["deals"], mafia["wins"], mafia["rate"]) == (120, 40, 60, 0.5)
@@ -197,12 +199,13 @@ def test_tables_of_comparisons_say_their_unit_and_what_they_left_out(snapshot: S
 
 
 def test_few_deals_are_said_to_make_p_too_small() -> None:
-    def notes(*deals: int) -> str:
-        parts = RESULTS.comparison_tables({"differences": [{"deals": each} for each in deals]})
+    def notes(deals: int) -> str:
+        pair = [played(cast(*sides), mafia_wins_below(5), games=range(deals)) for sides in ("ab", "ba")]
+        parts = RESULTS.comparison_tables(compare_games(pair, has_stats=True))
         return "\n".join(part for part in parts if isinstance(part, str))
 
-    assert "Some rows have 29 deals only: with fewer than 30, p may be too small." in notes(40, 29)
-    assert "too small" not in notes(30, 40)
+    assert "Some rows have 29 deals only: with fewer than 30, intervals are too narrow and p too small." in notes(29)
+    assert "too small" not in notes(30)
 
 
 def test_rows_say_how_often_each_player_took_its_default_where_one_did_so_often() -> None:
@@ -225,7 +228,7 @@ def test_rows_say_how_often_each_player_took_its_default_where_one_did_so_often(
         for row in rows(compared, "standings"):
             assert row["defaults"] == pytest.approx(share(row["player"], row["side"])), (seed, row)
         for row in rows(compared, "differences"):
-            assert row["defaults"] == pytest.approx([share(row[each], row["side"]) for each in ("first", "second")])
+            assert row["defaults"] == pytest.approx([share(row[each], row["figure"]) for each in ("first", "second")])
         tables = [part for part in RESULTS.comparison_tables(compared) if isinstance(part, Table)]
         assert ["defaults" in table.numbers for table in tables[:2]] == [most > 5] * 2
         assert all(len(row) == len(table.words) + len(table.numbers) for table in tables for row in table.rows)
@@ -267,7 +270,7 @@ def test_deals_that_are_played_several_times_alike_say_no_more_than_once() -> No
         return compare_games(found, has_stats=True)
 
     once, thrice = compared(1), compared(3)
-    for key in ("rates", "difference", "interval", "ahead", "p", "deals"):
+    for key in ("values", "difference", "interval", "ahead", "p", "n"):
         assert [row[key] for row in rows(once, "differences")] == [row[key] for row in rows(thrice, "differences")]
     (rating, repeated) = (rows(each, "ratings")[0] for each in (once, thrice))
     assert (repeated["deals"], repeated["games"]) == (rating["deals"], 3 * rating["games"])
@@ -281,4 +284,4 @@ def test_a_deal_of_which_a_game_failed_is_left_out_of_a_paired_difference() -> N
     ]
 
     for row in rows(compare_games(pair, has_stats=True), "differences"):
-        assert (row["deals"], row["left_out"]) == (19, 2)
+        assert (row["n"], row["left_out"]) == (19, 2)

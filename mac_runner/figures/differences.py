@@ -1,0 +1,208 @@
+"""The figure of differences: how runs differ from the baseline, over what both share or as independent ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from mac_runner.compared import (
+    CLUSTERS_MIN,
+    RESAMPLES,
+    Comparison,
+    compare,
+    compare_apart,
+    compare_means,
+    how_apart,
+    how_paired,
+    with_q,
+)
+from mac_runner.figures.charts import Unit, forest
+from mac_runner.figures.estimates import UNITS_MIN
+from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Value, interval_columns
+from mac_runner.intervals import ClusteredRate
+from mac_runner.paired import PairedRow, paired_row
+from mac_runner.printable import counted
+from mac_runner.results import with_defaults
+
+_AXES: Final[Mapping[str, tuple[Unit, str]]] = {
+    "rate": ("difference", "difference in percentage points"),
+    "score": ("score", "difference of scores"),
+}
+"""How differences are drawn. Means have sizes of their own, so they share no axis."""
+
+
+Cases: TypeAlias = dict[Any, tuple[float, int]]
+"""By cluster, the sum and the cases."""
+
+
+class Values(NamedTuple):
+    """What the conversations of a run have under one name."""
+
+    cases: Cases
+    is_rate: bool = True
+
+    def add(self, cluster: Any, total: float, cases: int) -> None:
+        """Add the cases of one conversation."""
+        if cases:
+            before = self.cases.get(cluster, (0, 0))
+            self.cases[cluster] = (before[0] + total, before[1] + cases)
+
+    def rates(self) -> dict[Any, tuple[int, int]]:
+        """The cases of truth values."""
+        return {cluster: (int(total), n) for cluster, (total, n) in self.cases.items()}
+
+    def clustered(self) -> ClusteredRate:
+        """The rate, by cluster."""
+        rate = ClusteredRate()
+        for total, n in self.rates().values():
+            rate.add(total, n)
+        return rate
+
+
+def differences(runs: Mapping[str, Mapping[str, Values]], baseline: str, names: Sequence[str]) -> list[PairedRow]:
+    """How the values of each run differ from the baseline's, in one family: over the clusters that both have, if any.
+
+    Clusters that two runs share have one name in both.
+    """
+    base = runs[baseline]
+    found = {
+        (name, run): _compared(base[name], values[name])
+        for run, values in runs.items()
+        if run != baseline
+        for name in names
+        if name in base and name in values
+    }
+    return [
+        paired_row(
+            one,
+            figure=name,
+            first=run,
+            second=baseline,
+            combinations=((run,), (baseline,)),
+            unit="rate" if base[name].is_rate and runs[run][name].is_rate else "mean",
+        )
+        for (name, run), one in with_q(found).items()
+    ]
+
+
+def _compared(first: Values, second: Values) -> Comparison | None:
+    if first.is_rate and second.is_rate:
+        return compare(first.rates(), second.rates()) or compare_apart(first.clustered(), second.clustered())
+    return compare_means(first.cases, second.cases, is_paired=not first.cases.keys().isdisjoint(second.cases))
+
+
+def difference_figure(
+    rows: Sequence[PairedRow],
+    *,
+    name: str,
+    title: str,
+    caption: str,
+    by: Sequence[str],
+    cluster: str,
+    family: str,
+    words: Mapping[str, str] | None = None,
+    is_primary: bool = False,
+) -> Iterator[Figure]:
+    """The figure of differences of one unit; none without any.
+
+    `by` are its columns of words, `outcome` and `run`: the labels, then the series. `words` are those of outcomes.
+    `family` says over how many comparisons p was adjusted.
+    """
+    if not rows:
+        return
+    unit = rows[0].unit
+    cells = [_row(row, words or {}) for row in rows]
+    kind: ColumnKind = "number" if unit == "mean" else "score"
+    optional = (
+        DataColumn(name="h", title="Cohen's h", kind="number"),
+        DataColumn(name="odds", title="odds ratio", kind="number"),
+        *interval_columns("number", "odds_"),
+    )
+    yield Figure(
+        id=name,
+        title=title,
+        caption=f"{caption} Lines are 95 % intervals; the dashed line is no difference.",
+        n=max(row.n for row in rows),
+        unit=f"{cluster}s",
+        columns=(
+            *(DataColumn(name=each, title=each) for each in by),
+            DataColumn(name="n", title=f"{cluster}s", kind="count"),
+            DataColumn(name="difference", title="difference", kind=kind),
+            *interval_columns(kind),
+            DataColumn(name="p", title="p", kind="number"),
+            DataColumn(name="q", title="q", kind="number"),
+            *(optional if any(row.cohens_h is not None for row in rows) else ()),
+            DataColumn(name="compared", title="compared"),
+        ),
+        rows=tuple(cells),
+        spec=forest(
+            cells,
+            label=by[0],
+            value="difference",
+            unit=_AXES[unit][0],
+            title=_AXES[unit][1],
+            units=f"{cluster}s",
+            group=by[1] if len(by) > 1 else "",
+            clusters="n",
+            reference=0.0,
+        )
+        if unit in _AXES
+        else None,
+        methods=tuple(_methods(rows, cluster, f"Benjamini and Hochberg (q) over {family}")),
+        notes=tuple(_notes(rows, cluster)),
+        is_primary=is_primary,
+    )
+
+
+def _row(row: PairedRow, words: Mapping[str, str]) -> dict[str, Value]:
+    ((run,), _) = row.combinations
+    # With a handful of clusters the interval says nothing.
+    lo, hi = row.interval if row.interval is not None and row.n >= UNITS_MIN else (None, None)
+    odds_lo, odds_hi = row.odds_interval or (None, None)
+    return {
+        "outcome": words.get(row.figure, row.figure),
+        "run": with_defaults(run, row.defaults[0]),
+        "n": row.n,
+        "difference": row.difference,
+        "lo": lo,
+        "hi": hi,
+        "p": row.p,
+        "q": row.q,
+        "h": row.cohens_h,
+        "odds": row.odds_ratio,
+        "odds_lo": odds_lo,
+        "odds_hi": odds_hi,
+        "compared": "unpaired" if row.ahead is None else "paired",
+    }
+
+
+def _methods(rows: Sequence[PairedRow], cluster: str, correction: str) -> Iterator[Method]:
+    paired, apart = ([row for row in rows if (row.ahead is None) is is_apart] for is_apart in (False, True))
+    if paired:
+        tests = {row.test for row in paired}
+        yield Method(
+            statement=f"Runs that share {cluster}s are compared {cluster} by {cluster}. Interval and p are of one "
+            f"test: {how_paired(cluster, tests)}",
+            unit=cluster,
+            n=max(row.n for row in paired),
+            interval="of the test, 95 %",
+            resamples=RESAMPLES if "bootstrap" in tests else 0,
+            correction=correction,
+        )
+    if apart:
+        yield Method(
+            statement=f"Runs without shared {cluster}s are compared as independent samples, by "
+            f"{how_apart({row.test for row in apart})}",
+            unit=cluster,
+            n=max(row.n for row in apart),
+            interval="of the test, 95 %",
+            correction=correction,
+        )
+
+
+def _notes(rows: Sequence[PairedRow], cluster: str) -> Iterator[str]:
+    if any(row.ahead is None for row in rows):
+        yield f"Runs that share no {cluster} are not paired: what chance gave each is a part of the difference."
+    if (fewest := min(row.n for row in rows)) < CLUSTERS_MIN:
+        few = counted(fewest, f"{cluster}s")
+        yield f"Some have {few} only: with fewer than {CLUSTERS_MIN}, intervals are too narrow."
