@@ -18,7 +18,7 @@ from mac_runner.environments.town_of_salem.bots.speech import (
 )
 from mac_runner.environments.town_of_salem.bots.tactics import Aim, check_tactics, tactic
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, estimates, extract
-from mac_runner.environments.town_of_salem.claims.words import CONTINUING
+from mac_runner.environments.town_of_salem.claims.language import CONTINUING
 from mac_runner.environments.town_of_salem.conversation import Due, Game, SpeakingQueue
 from mac_runner.environments.town_of_salem.counts import measure
 from mac_runner.environments.town_of_salem.environment import TownOfSalem

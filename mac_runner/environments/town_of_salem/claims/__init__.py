@@ -12,14 +12,13 @@ no claim: missing one is better than inventing one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from mac_runner.environments.town_of_salem.claims.patterns import patterns
-from mac_runner.environments.town_of_salem.claims.words import (
+from mac_runner.environments.town_of_salem.claims.language import (
     HAS_NAME,
     HAS_ROLE,
     Part,
@@ -27,6 +26,7 @@ from mac_runner.environments.town_of_salem.claims.words import (
     names_in,
     own_words,
     passages,
+    patterns,
     roles_in,
 )
 from mac_runner.environments.town_of_salem.model.events import Says
@@ -201,8 +201,7 @@ def _verdicts(sentence: Part, players: tuple[str, ...]) -> Iterator[Claim]:
 
 
 def _result(match: re.Match[str], offset: int, players: tuple[str, ...]) -> Iterator[Claim]:
-    groups = _groups(match)
-    says, roles = _said(groups), roles_in(groups.get("roles", ""))
+    groups, says, roles = _read(match)
     if says is Says.ROLES and roles == (Faction.VAMPIRE.title(),):
         says, roles = Says.VAMPIRE, ()
     found = min(match.start(name) for name in groups if name in (says.name, "roles", "names"))
@@ -211,15 +210,7 @@ def _result(match: re.Match[str], offset: int, players: tuple[str, ...]) -> Iter
             return
         says = _NEGATED[says]
     for about in names_in(groups.get("about", ""), players) or ("",):
-        yield Claim(
-            kind=ClaimKind.RESULT,
-            says=says,
-            about=about,
-            roles=roles,
-            names=names_in(groups.get("names", ""), players),
-            start=offset + match.start(),
-            end=offset + match.end(),
-        )
+        yield _made(match, offset, ClaimKind.RESULT, says, about, roles, names_in(groups.get("names", ""), players))
 
 
 def _opinions(sentence: Part, passage: str, players: tuple[str, ...]) -> Iterator[Claim]:
@@ -243,28 +234,31 @@ def _meant(match: re.Match[str], before: str, players: tuple[str, ...]) -> tuple
 
 
 def _opinion(match: re.Match[str], about: str, offset: int) -> Claim:
-    groups = _groups(match)
-    said, roles = _said(groups), roles_in(groups.get("roles", ""))
+    groups, said, roles = _read(match)
     says = Says.ROLE if roles else _DENIED[said] if "not" in groups else said
     of_town = (ROLES[role.lower()].faction is Faction.TOWN for role in roles)
     is_against = not all(of_town) if roles else says in _AGAINST
-    return Claim(
-        kind=ClaimKind.ACCUSATION if is_against else ClaimKind.DEFENCE,
-        says=says,
-        about=about,
-        roles=roles,
-        start=offset + match.start(),
-        end=offset + match.end(),
-    )
+    return _made(match, offset, ClaimKind.ACCUSATION if is_against else ClaimKind.DEFENCE, says, about, roles)
 
 
-def _groups(match: re.Match[str]) -> dict[str, str]:
-    return {name: found for name, found in match.groupdict().items() if found is not None}
+def _read(match: re.Match[str]) -> tuple[dict[str, str], Says, tuple[str, ...]]:
+    """The groups that matched, what one of them is named after, and the roles in them."""
+    groups = {name: found for name, found in match.groupdict().items() if found is not None}
+    says = next((Says[name] for name in groups if name in Says.__members__), Says.ROLES)
+    return groups, says, roles_in(groups.get("roles", ""))
 
 
-def _said(groups: Mapping[str, str]) -> Says:
-    """What the group that matched is named after."""
-    return next((Says[name] for name in groups if name in Says.__members__), Says.ROLES)
+def _made(
+    match: re.Match[str],
+    offset: int,
+    kind: ClaimKind,
+    says: Says,
+    about: str,
+    roles: tuple[str, ...],
+    names: tuple[str, ...] = (),
+) -> Claim:
+    start, end = offset + match.start(), offset + match.end()
+    return Claim(kind=kind, says=says, about=about, roles=roles, names=names, start=start, end=end)
 
 
 def _is_planned(text: str, end: int) -> bool:
@@ -299,11 +293,10 @@ def estimates(text: str, players: tuple[str, ...]) -> tuple[Estimate, ...]:
 
 
 def _estimate(match: re.Match[str], players: tuple[str, ...]) -> Estimate:
-    groups = _groups(match)
-    says = Says.ROLE if "roles" in groups else _said(groups)
+    groups, said, roles = _read(match)
+    says = Says.ROLE if roles else said
     (about,) = names_in(groups["about"], players)
     kind = ClaimKind.ACCUSATION if says in _AGAINST else ClaimKind.DEFENCE
-    roles = roles_in(groups.get("roles", ""))
-    claim = Claim(kind=kind, says=says, about=about, roles=roles, start=match.start(), end=match.end())
+    claim = _made(match, 0, kind, says, about, roles)
     percent = int(groups["percent"])
     return Estimate(claim, 100 - percent if "not" in groups else percent)
