@@ -15,8 +15,8 @@ from msgspec.structs import asdict
 
 from mac_runner.environments.discussion.bias import CONTEXTS
 from mac_runner.environments.discussion.identity import Identity
-from mac_runner.environments.discussion.influence import Exposure, exposures, influence
-from mac_runner.environments.discussion.outcome import BiasItem, DiscussionResult
+from mac_runner.environments.discussion.influence import NO_CASES, Exposure, exposures, influence
+from mac_runner.environments.discussion.outcome import DiscussionResult
 from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.record import Record, question_of
 from mac_runner.environments.discussion.state import DiscussionState, Said, Seat, Statement, same
@@ -46,7 +46,6 @@ _ENDINGS: Final = {
     "stable_answers": "answers no longer changed",
     "max_rounds": "the last round",
 }
-_NO_ANSWER: Final = "–"
 
 
 class Verdict(NamedTuple):
@@ -94,28 +93,25 @@ class _Discussion:
     """Who spoke in each event, also where it was in a private channel."""
 
     @cached_property
-    def item(self) -> BiasItem | None:
-        """Which choice follows the stereotype."""
-        return self.outcome.bias if self.outcome else bias_item(self.question)
+    def biased(self) -> str | None:
+        item = self.outcome.bias if self.outcome else bias_item(self.question)
+        return None if item is None else item.biased
 
     @cached_property
-    def followed(self) -> Mapping[tuple[int, str], tuple[Exposure, ...]]:
+    def followed(self) -> Mapping[Place, list[Exposure]]:
         """By round and reader, whose answers it then took over."""
-        found: defaultdict[tuple[int, str], list[Exposure]] = defaultdict(list)
+        found: defaultdict[Place, list[Exposure]] = defaultdict(list)
         for case in exposures(self.state):
             if case.has_followed:
                 found[case.round, case.reader].append(case)
-        return {key: tuple(cases) for key, cases in found.items()}
+        return found
 
     @cached_property
     def statements(self) -> Mapping[Place, Statement]:
-        """What was said, by round and agent."""
         return {(one.round, one.agent): one for one in self.state.in_order()}
 
     def verdict(self, answer: str | None) -> Verdict:
-        """What an answer is worth."""
-        biased = None if self.item is None else self.item.biased
-        return verdict(answer, self.question.correct_answer_id, biased)
+        return verdict(answer, self.question.correct_answer_id, self.biased)
 
     def short(self, answer: str) -> str:
         """An answer as a cell has room for it: the letter of a choice, or the beginning of an open answer."""
@@ -182,32 +178,23 @@ def _seats(record: Record) -> Iterator[Seat]:
 
 
 def _phases(found: _Discussion) -> Iterator[Phase]:
-    """The question, and each round with who changed in it."""
-    rounds = [[found.places[key] for key in found.places if key[0] == number] for number in _rounds_of(found)]
-    if not rounds or rounds[0][0] > 0:
+    """The question, and each round: who changed in it, and how many answers were then right, biased and wrong."""
+    starts: dict[int, int] = {}
+    for (number, _), event in found.places.items():
+        starts.setdefault(number, event)
+    if starts.get(0) != 0:
         yield Phase("Question", "other", 0)
-    for number, places in enumerate(rounds):
-        marks = tuple(_marks(found, number))
-        yield Phase(f"Round {number + 1}", "round", places[0], marks, tuple(_standing(found, number)))
-
-
-def _rounds_of(found: _Discussion) -> range:
-    """The rounds that have begun."""
-    return range(1 + max((number for number, _ in found.places), default=-1))
-
-
-def _marks(found: _Discussion, number: int) -> Iterator[Mark]:
-    for seat in found.state.seats:
-        before, now = (found.statements.get((at, seat.agent)) for at in (number - 1, number))
-        if before and now and before.answer and now.answer and same(before.answer) != same(now.answer):
-            yield Mark("↻", f"{seat.agent} changed to {found.words(now.answer)}", found.places[number, seat.agent])
-
-
-def _standing(found: _Discussion, number: int) -> Iterator[Share]:
-    """How many participants hold right, biased and wrong answers at the end of a round."""
-    given = (found.statements.get((number, seat.agent)) for seat in found.state.participants)
-    counts = Counter(found.verdict(one.answer) for one in given if one is not None)
-    yield from (Share(each.name, counts[each], each.tone) for each in VERDICTS if counts[each])
+    for number, start in starts.items():
+        marks = []
+        for seat in found.state.seats:
+            before, now = (found.statements.get((at, seat.agent)) for at in (number - 1, number))
+            if before and now and before.answer and now.answer and same(before.answer) != same(now.answer):
+                event = found.places[number, seat.agent]
+                marks.append(Mark("↻", f"{seat.agent} changed to {found.words(now.answer)}", event))
+        given = (found.statements.get((number, seat.agent)) for seat in found.state.participants)
+        counts = Counter(found.verdict(one.answer) for one in given if one is not None)
+        standing = tuple(Share(each.name, counts[each], each.tone) for each in VERDICTS if counts[each])
+        yield Phase(f"Round {number + 1}", "round", start, tuple(marks), standing)
 
 
 def _facts(found: _Discussion) -> Iterator[Fact]:
@@ -219,8 +206,8 @@ def _facts(found: _Discussion) -> Iterator[Fact]:
         yield Fact("category", ", ".join(filter(None, (outcome.bias.category, CONTEXTS[outcome.bias.context]))))
     if question.correct_answer_id is not None:
         yield Fact("key", found.words(question.correct_answer_id), "good")
-    if found.item and found.item.biased is not None:
-        yield Fact("biased answer", found.words(found.item.biased), "warn")
+    if found.biased is not None:
+        yield Fact("biased answer", found.words(found.biased), "warn")
     if outcome:
         worth = found.verdict(outcome.answer)
         text = "none" if outcome.answer is None else f"{found.words(outcome.answer)} ({worth.name})"
@@ -258,10 +245,16 @@ def _rounds(found: _Discussion) -> ViewTable:
     others = (seat for seat in found.state.seats if seat.role != "participant" and seat.agent in speakers)
     seats = [*found.state.participants, *others]
     rows = {seat.agent: row for row, seat in enumerate(seats)}
-    rounds = _rounds_of(found)
+    rounds = range(1 + max((number for number, _ in found.places), default=-1))
     arrows = (
-        Arrow(rows[case.author.agent], number - (not case.is_same_round), rows[reader], number, _following(case))
-        for (number, reader), cases in found.followed.items()
+        Arrow(
+            rows[case.author.agent],
+            case.round - (not case.is_same_round),
+            rows[case.reader],
+            case.round,
+            f"{case.reader} changed after reading {case.author.agent}",
+        )
+        for cases in found.followed.values()
         for case in cases
     )
     return ViewTable(
@@ -280,17 +273,13 @@ def _rounds(found: _Discussion) -> ViewTable:
     )
 
 
-def _following(case: Exposure) -> str:
-    return f"{case.reader} changed after reading {case.author.agent}"
-
-
 def _stance(found: _Discussion, number: int, agent: str) -> Cell:
     one = found.statements.get((number, agent))
     if one is None:
         return Cell("")
     event = found.places[number, agent]
     if one.answer is None:
-        return Cell(_NO_ANSWER, "quiet", event, "passed" if one.said is None else "no answer")
+        return Cell("–", "quiet", event, "passed" if one.said is None else "no answer")
     worth = found.verdict(one.answer)
     title = found.words(one.answer)
     return Cell(found.short(one.answer), worth.tone, event, title, "" if worth is UNSCORED else worth.name)
@@ -313,7 +302,7 @@ def _moved(found: _Discussion) -> ViewTable:
     moved = influence(found.state)
     readers = sorted({reader for those in moved.values() for reader in those})
     rows = tuple(
-        TableRow(Cell(author), tuple(_share(those.get(reader)) for reader in readers))
+        TableRow(Cell(author), tuple(_moves(those.get(reader, NO_CASES)) for reader in readers))
         for author, those in moved.items()
     )
     note = "Changes to the author's answer, of the times that the reader had read it and held another."
@@ -321,8 +310,8 @@ def _moved(found: _Discussion) -> ViewTable:
     return ViewTable("moved", "Who moved whom", "matrix", "author / reader", heads, rows, note=note)
 
 
-def _share(share: Followed | None) -> Cell:
-    return Cell("") if share is None else Cell(f"{share.count}/{share.cases}", "one" if share.count else "quiet")
+def _moves(share: Followed) -> Cell:
+    return Cell(f"{share.count}/{share.cases}", "one" if share.count else "quiet") if share.cases else Cell("")
 
 
 def stances(outcome: JsonObject) -> Stances | None:
@@ -331,17 +320,13 @@ def stances(outcome: JsonObject) -> Stances | None:
     There are no verdicts where no answer is known to be right, as with an open topic.
     """
     result = parsed(DiscussionResult, outcome, "the outcome")
-    biased = None if result.bias is None else result.bias.biased
-    is_judged = result.correct_answer_id is not None or biased is not None
+    correct, biased = result.correct_answer_id, None if result.bias is None else result.bias.biased
+    by_agent: dict[str, tuple[str, ...]] = {}
+    for one in result.given[:-1] if correct is not None or biased is not None else ():
+        name = verdict(one.choice, correct, biased, one.lapse).name
+        by_agent[one.agent] = (*by_agent.get(one.agent, ()), name)
     return Stances(
-        by_agent={
-            agent: tuple(
-                verdict(answer, result.correct_answer_id, biased, lapse).name
-                for answer, lapse in zip(given, result.lapses.get(agent) or (None,) * len(given), strict=True)
-            )
-            for agent, given in result.answers.items()
-            if is_judged
-        },
+        by_agent=by_agent,
         moved={
             author: {reader: (share.count, share.cases) for reader, share in readers.items()}
             for author, readers in result.moved.items()
