@@ -247,10 +247,11 @@ def figure(record: JsonObject, *, cases: Sequence[str] = ("n",), is_headline: bo
     return Figure(n, number(record.get(unit)), number(lo), number(hi), unit, is_headline)
 
 
-def section(source: Mapping[str, JsonValue], key: str) -> JsonObject:
-    """The object under `key`; an empty one when there is none."""
+def section(source: Mapping[str, JsonValue], key: str, *below: str) -> JsonObject:
+    """The object under `key`, or that under keys `below` in it; an empty one when there is none."""
     value = source.get(key)
-    return value if isinstance(value, dict) else {}
+    found = value if isinstance(value, dict) else {}
+    return section(found, *below) if below else found
 
 
 def objects(value: JsonValue) -> list[JsonObject]:

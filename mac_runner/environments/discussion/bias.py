@@ -441,7 +441,7 @@ STANCE_MEASURES: Final = (
                 ("round", "context"),
                 lambda row: _scored(row, row.keys[0], _SHORT[row.keys[1]]),
                 SCORES,
-                when=lambda summary: len(section(section(summary, "discussions"), "bias_by_round")) > 1,
+                when=lambda summary: len(section(summary, "discussions", "bias_by_round")) > 1,
             ),
         ),
         figures=(Drawn(chart="rounds", by=("context", "round"), least=2),),

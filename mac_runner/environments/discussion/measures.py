@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, TypeAlias
-
-import msgspec
 
 from mac_runner.environments.discussion.bias import STANCE_MEASURES, score_measure, scored_by
 from mac_runner.environments.discussion.influence import NOT_SHOWN
@@ -21,13 +19,12 @@ from mac_runner.environments.discussion.statistics import (
     by_round,
     compared_shares,
     discussion_measure,
-    discussion_rate,
     right_by,
     right_measure,
     seen_again,
     total_measure,
 )
-from mac_runner.measures import RATES, By, Cells, Drawn, InGrid, Keys, Listing, Measure, Rate, Share, counts_of
+from mac_runner.measures import RATES, By, Cells, Drawn, InGrid, Keys, Listing, Measure, Row, Share, counts_of
 from mac_runner.results import (
     RATE_HEADS,
     Table,
@@ -39,7 +36,7 @@ from mac_runner.results import (
     section,
     signed_text,
 )
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 
 _READERS_SHOWN_MAX: Final = 12
 _PLACES: Final = "answers by the place of the choice (a preference for a place shows only with choice_order: permuted)"
@@ -55,33 +52,17 @@ _ANSWERS: Final = Cells(
 )
 
 
-def _followed(result: DiscussionResult) -> _Cases:
-    yield (), sum(result.influence.values(), Share(0, 0))
-
-
-class _Known(msgspec.Struct, frozen=True):
-    """The cases of somebody, and what others see of who it is."""
-
-    share: Share
-    shown: frozenset[str]
-
-    def __add__(self, other: _Known) -> _Known:
-        return _Known(self.share + other.share, self.shown | other.shown)
-
-
 @dataclass(slots=True)
-class _Identified:
-    """A rate of those who are the same, and what was shown of them."""
+class _Words:
+    """What was said of the cases of a key, each word once."""
 
-    rate: Rate = field(default_factory=discussion_rate)
-    shown: set[str] = field(default_factory=set)
+    words: set[str] = field(default_factory=set)
 
-    def add(self, counts: _Known, question: str | None) -> None:
-        self.rate.add(counts.share, question)
-        self.shown |= counts.shown
+    def add(self, words: tuple[str, ...], _question: str | None) -> None:
+        self.words.update(words)
 
-    def report(self) -> JsonObject:
-        return {**self.rate.report(), "shown": [*sorted(self.shown)]}
+    def report(self) -> list[JsonValue]:
+        return [*sorted(self.words)]
 
 
 @dataclass(slots=True)
@@ -130,13 +111,6 @@ class _Repeated:
         }
 
 
-def _own(result: DiscussionResult, share_of: Callable[[str], Share]) -> Iterator[tuple[Keys, _Known]]:
-    """By who a participant is, as it reads of itself, with what others see of it."""
-    for agent, part in result.agents.items():
-        if part.role == "participant" and (share := share_of(agent)).cases:
-            yield (own_identity(agent, part.own),), _Known(share, frozenset({part.shown}))
-
-
 def own_identity(agent: str, own: str) -> str:
     """Who an agent is in words that others may share: what it reads of itself without its id, or else the id.
 
@@ -146,66 +120,69 @@ def own_identity(agent: str, own: str) -> str:
     return (who if ". " in who else who.removesuffix(".")) or agent
 
 
-def changes_of(answers: Sequence[str | None]) -> Share:
-    """Changed answers among those that could have changed; a pass on either side is not a case."""
-    pairs = [(same(one), same(other)) for one, other in pairwise(answers) if one is not None and other is not None]
+def _changes(result: DiscussionResult, agent: str) -> Share:
+    """Changed answers of an agent among those that could have changed; a pass on either side is not a case."""
+    given = pairwise(result.answers.get(agent, ()))
+    pairs = [(same(one), same(other)) for one, other in given if one is not None and other is not None]
     return Share(sum(one != other for one, other in pairs), len(pairs))
 
 
-def _shown_words(rate: JsonObject) -> str:
-    shown = rate.get("shown")
-    return "; ".join(str(each) or NOT_SHOWN for each in shown) if isinstance(shown, list) else ""
-
-
-def _identities(what: str, listed: str, of_whom: str, title: str, value: str, unit: str) -> Iterator[Measure]:
+def _identities(
+    what: str,
+    share_of: Callable[[DiscussionResult, str], Share],
+    by_shown: Callable[[DiscussionResult], Mapping[str, Share]],
+    *,
+    titles: tuple[str, str],
+    title: str,
+    value: str,
+    unit: str,
+) -> Iterator[Measure]:
     """A rate by own identity, and by the identity shown.
 
     What is shown decides what the others could react to. Who an agent is stays the same where it is hidden, so cells of
     a design with hidden identities can be compared with the others.
     """
-    changes, own, shown = what == "changes", f"{what}_by_own_identity", f"{what}_by_identity"
 
-    def own_cases(result: DiscussionResult) -> Iterator[tuple[Keys, _Known]]:
-        if changes:
-            return _own(result, lambda agent: changes_of(result.answers.get(agent, ())))
-        return _own(result, lambda agent: sum(result.moved.get(agent, {}).values(), Share(0, 0)))
+    def own_cases(result: DiscussionResult) -> Iterator[tuple[Keys, Share, AgentPart]]:
+        """By who a participant is, as it reads of itself."""
+        for agent, part in result.agents.items():
+            if part.role == "participant" and (share := share_of(result, agent)).cases:
+                yield (own_identity(agent, part.own),), share, part
+
+    def shown_as(row: Row) -> tuple[str, ...]:
+        words = row.record.get("shown")
+        return (*row.keys, "; ".join(str(each) or NOT_SHOWN for each in words) if isinstance(words, list) else "")
 
     by_own = discussion_measure(
-        place=f"discussions.{own}.{{identity}}",
-        cases=own_cases,
-        statistic=lambda _keys: _Identified(),
-        tables=(
-            Listing(
-                f"{listed} {'who gave them' if changes else 'whose it was'}",
-                ("identity", "shown as"),
-                lambda row: (*row.keys, _shown_words(row.record)),
-            ),
-        ),
+        place=f"discussions.{what}_by_own_identity.{{identity}}",
+        cases=lambda result: ((keys, share) for keys, share, _ in own_cases(result)),
+        tables=(Listing(titles[0], ("identity", "shown as"), shown_as),),
     )
-    yield by_own
-    by_shown: Measure = discussion_measure(
-        place=f"discussions.{shown}.{{identity}}",
+    shown: Measure = discussion_measure(
+        place=f"discussions.{what}_by_identity.{{identity}}",
         title=title,
         caption=f"Share of the {unit}, with 95 % interval.",
         chapter="influence",
-        cases=lambda result: (
-            ((identity,), share)
-            for identity, share in (result.changes_by_identity if changes else result.influence).items()
-        ),
+        cases=lambda result: (((identity,), share) for identity, share in by_shown(result).items()),
         value=value,
         unit=unit,
         tables=(
             Listing(
-                f"{listed} the identity shown{of_whom}",
-                ("identity",),
+                titles[1],
                 # Of as many rows, the table above says it all.
-                when=lambda summary: len(by_own.rows(summary)) != len(by_shown.rows(summary)),
+                when=lambda summary: len(by_own.rows(summary)) != len(shown.rows(summary)),
             ),
         ),
         # One identity is compared with nothing; the rate over all is in the table of the course.
         figures=(Drawn(least=2),),
     )
-    yield by_shown
+    yield by_own
+    yield discussion_measure(
+        place=f"{by_own.place}.shown",
+        cases=lambda result: ((keys, (part.shown,)) for keys, _, part in own_cases(result)),
+        statistic=lambda _keys: _Words(),
+    )
+    yield shown
 
 
 def _one(_result: DiscussionResult) -> Iterator[tuple[Keys, int]]:
@@ -268,21 +245,15 @@ _COSTS: Final = Cells(
 _GIVEN: Final = Cells(
     ("n", "right, first", "final", "95% interval", "bias ambig", "bias disambig", "changed"),
     lambda own: (
-        count_text(_at(own, "accuracy", "final").get("n")),
-        percent_text(_at(own, "accuracy", "first").get("rate")),
-        percent_text(_at(own, "accuracy", "final").get("rate")),
-        interval_text(_at(own, "accuracy", "final").get("interval")),
-        signed_text(_at(own, "bias", "ambiguous").get("score")),
-        signed_text(_at(own, "bias", "disambiguated").get("score")),
+        count_text(section(own, "accuracy", "final").get("n")),
+        percent_text(section(own, "accuracy", "first").get("rate")),
+        percent_text(section(own, "accuracy", "final").get("rate")),
+        interval_text(section(own, "accuracy", "final").get("interval")),
+        signed_text(section(own, "bias", "ambiguous").get("score")),
+        signed_text(section(own, "bias", "disambiguated").get("score")),
         percent_text(section(own, "changes").get("rate")),
     ),
 )
-
-
-def _at(summary: JsonObject, *path: str) -> JsonObject:
-    for key in path:
-        summary = section(summary, key)
-    return summary
 
 
 def _of_speakers(name: str, head: str, key_of: Callable[[str, AgentPart], str]) -> Iterator[Measure]:
@@ -299,11 +270,11 @@ def _of_speakers(name: str, head: str, key_of: Callable[[str, AgentPart], str]) 
 
     def changes(result: DiscussionResult) -> _Cases:
         for agent, part in result.agents.items():
-            if (share := changes_of(result.answers.get(agent, ()))).cases:
+            if (share := _changes(result, agent)).cases:
                 yield (key_of(agent, part),), share
 
     def are_several(summary: JsonObject) -> bool:
-        return len(_at(summary, "discussions", name)) > 1
+        return len(section(summary, "discussions", name)) > 1
 
     place = f"discussions.{name}.{{of}}"
     yield seen_again(
@@ -319,9 +290,7 @@ def _of_speakers(name: str, head: str, key_of: Callable[[str, AgentPart], str]) 
             Listing(f"tokens by {head}", (head,), cells=_COSTS, when=are_several),
         ),
     )
-    yield total_measure(
-        place=f"{place}.tokens.{{what}}", cases=tokens, by={"what": By("", {what: what for what in _TOKENS})}
-    )
+    yield total_measure(place=f"{place}.tokens.{{what}}", cases=tokens, by={"what": By("", dict.fromkeys(_TOKENS, ""))})
     yield right_measure(
         place=f"{place}.accuracy.{{answers}}",
         cases=right_by(kinds),
@@ -336,26 +305,23 @@ def _of_speakers(name: str, head: str, key_of: Callable[[str, AgentPart], str]) 
     yield discussion_measure(place=f"{place}.changes", cases=changes)
 
 
-def _chosen(result: DiscussionResult) -> _Cases:
-    """Answers by the place at which their choice was listed; passes choose none."""
-    for kind in ("first", "final") if result.order else ():
-        given = [answer for answer in result.of_kind(kind) if answer is not None]
-        for place, choice in enumerate(result.order, 1):
-            yield (kind, place), Share(given.count(choice), len(given))
+def _positions(result: DiscussionResult) -> _Cases:
+    """By the place at which a choice was listed: answers that chose it, and where it is right, right ones.
 
-
-def _right_here(result: DiscussionResult) -> _Cases:
-    """Answers by the place of the right choice; passes are not right."""
+    A pass chooses none, and is not right.
+    """
     for kind in ("first", "final") if result.order else ():
         answers = result.of_kind(kind)
         for place, choice in enumerate(result.order, 1):
+            chosen = answers.count(choice)
+            yield (kind, "chosen", place), Share(chosen, len(answers) - answers.count(None))
             if choice == result.correct_answer_id:
-                yield (kind, place), Share(answers.count(choice), len(answers))
+                yield (kind, "right", place), Share(chosen, len(answers))
 
 
 def _judge_notes(summary: JsonObject) -> Iterator[str]:
     """The verdicts against a majority."""
-    judge = _at(summary, "discussions", "judge")
+    judge = section(summary, "discussions", "judge")
     right, wrong = (integer(judge.get(f"{how}_against_majority")) or 0 for how in ("right", "wrong"))
     if right or wrong:
         yield f"Verdicts against the majority: {right} right where it was wrong, {wrong} wrong where it was right."
@@ -363,10 +329,10 @@ def _judge_notes(summary: JsonObject) -> Iterator[str]:
 
 def _mover_tables(summary: JsonObject) -> Iterator[Table]:
     """A matrix with a row for each author and a column for each reader; large ones are in the summary alone."""
-    moved = _at(summary, "discussions", "moved")
+    moved = section(summary, "discussions", "moved")
     readers = sorted({reader for author in moved for reader in section(moved, author)})
     if moved and len(readers) <= _READERS_SHOWN_MAX:
-        rows = [(author, *(_cell(_at(moved, author, reader)) for reader in readers)) for author in moved]
+        rows = [(author, *(_cell(section(moved, author, reader)) for reader in readers)) for author in moved]
         yield Table("who moved whom: followed of those who read another answer", ("author",), tuple(readers), rows)
 
 
@@ -388,13 +354,13 @@ def _position_tables(summary: JsonObject) -> Iterator[Table]:
         (
             kind,
             place,
-            *counts_of(chosen := _at(found, kind, "chosen", place), "n", "count"),
+            *counts_of(chosen := section(found, kind, "chosen", place), "n", "count"),
             *rate_texts(chosen),
-            *counts_of(right := _at(found, kind, "right", place), "n", "count"),
+            *counts_of(right := section(found, kind, "right", place), "n", "count"),
             percent_text(right.get("rate")),
         )
         for kind in found
-        for place in _at(found, kind, "chosen")
+        for place in section(found, kind, "chosen")
     ]
     if rows:
         numbers = ("n", "chosen", *RATE_HEADS, "right answer here", "right", "rate right")
@@ -445,7 +411,7 @@ MEASURES: Final[tuple[Measure, ...]] = (
     ),
     discussion_measure(
         place="discussions.followed",
-        cases=_followed,
+        cases=lambda result: [((), sum(result.influence.values(), Share(0, 0)))],
         **compared_shares({(): InGrid("followed", is_printed=True, words="answers taken over")}),
     ),
     right_measure(
@@ -475,12 +441,22 @@ MEASURES: Final[tuple[Measure, ...]] = (
         figures=(Drawn(chart="rounds", least=2),),
     ),
     *_identities(
-        *("changes", "changed answers, by", " of who gave them"),
-        *("Who changes an answer, by the identity that others see?", "changed", "chances to change"),
+        "changes",
+        _changes,
+        lambda result: result.changes_by_identity,
+        titles=("changed answers, by who gave them", "changed answers, by the identity shown of who gave them"),
+        title="Who changes an answer, by the identity that others see?",
+        value="changed",
+        unit="chances to change",
     ),
     *_identities(
-        *("followed", "another's answer taken over, by", ""),
-        *("Whom do participants follow, by the identity that they see?", "followed", "chances to follow"),
+        "followed",
+        lambda result, agent: sum(result.moved.get(agent, {}).values(), Share(0, 0)),
+        lambda result: result.influence,
+        titles=("another's answer taken over, by whose it was", "another's answer taken over, by the identity shown"),
+        title="Whom do participants follow, by the identity that they see?",
+        value="followed",
+        unit="chances to follow",
     ),
     discussion_measure(
         place="discussions.roles.{agent}.role",
@@ -540,12 +516,11 @@ MEASURES: Final[tuple[Measure, ...]] = (
         figures=(Drawn(id="influence-matrix", chart="heat", is_whole=True),),
     ),
     discussion_measure(
-        place="discussion_positions.{kind}.chosen.{place}",
-        cases=_chosen,
-        by={"kind": KIND},
+        place="discussion_positions.{kind}.{what}.{place}",
+        cases=_positions,
+        by={"kind": KIND, "what": By("", dict.fromkeys(("chosen", "right"), ""))},
         tables=(_position_tables,),
     ),
-    discussion_measure(place="discussion_positions.{kind}.right.{place}", cases=_right_here, by={"kind": KIND}),
     discussion_measure(place="discussion_questions", cases=_one, statistic=lambda _keys: _Repeated()),
 )
 

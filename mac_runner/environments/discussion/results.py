@@ -33,6 +33,7 @@ from mac_runner.results import (
     default_shares,
     integer,
     number,
+    objects,
     parsed,
     rate_words,
     section,
@@ -140,7 +141,7 @@ def discussion_headline(summary: JsonObject, compared: JsonObject) -> str:
     found = [f"Right {', '.join(right)}"] if right else []
     if report:
         found.append(f"consensus {rate_words(section(report, 'consensus'))}")
-    scores = section(section(section(report, "bias"), "group"), ALL)
+    scores = section(report, "bias", "group", ALL)
     found += [
         f"bias in {name} contexts {signed_text(scored.get('score'))} ({_span(scored.get('interval'))})"
         for name in scores
@@ -172,15 +173,14 @@ def discussion_tables(summary: JsonObject, measures: Sequence[Measure] = ALL_MEA
 
 def discussion_figures(summary: JsonObject, measures: Sequence[Measure] = ALL_MEASURES) -> dict[str, Figure]:
     """The figures of the measures, and the answers without a bias score."""
-    unscored = _unscored_figures(section(section(summary, "discussions"), "bias"))
+    unscored = _unscored_figures(section(summary, "discussions", "bias"))
     return {**measure_figures(measures, summary), **dict(unscored)}
 
 
 def _unscored_figures(bias: JsonObject) -> Iterator[tuple[str, Figure]]:
     """The share of answers without a score. It is what it is: an interval would say nothing."""
     for kind in bias:
-        over_all = section(section(bias, kind), ALL)
-        counts = [section(over_all, context) for context in over_all]
+        counts = objects([*section(bias, kind, ALL).values()])
         unscored, scored = (sum(integer(each.get(key)) or 0 for each in counts) for key in ("unscored", "n"))
         if asked := unscored + scored:
             share = round(unscored / asked, 4)

@@ -177,7 +177,7 @@ def benchmark_measures(
             yield (), int(next(iter(cases(result)), None) is None)
 
     def note(summary: JsonObject) -> Iterator[str]:
-        if count := integer(section(section(summary, "discussions"), key).get("left_out")):
+        if count := integer(section(summary, "discussions", key).get("left_out")):
             yield f"left out of {name}: {count_text(count)} discussions whose metadata lacks a key"
 
     return (
