@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from pydantic import BaseModel
 
-from mac_runner.environments.base import Conversation, Policy, ignored_settings, player_of
+from mac_runner.environments.base import ignored_settings
 from mac_runner.environments.generators import Game, generator_spec
-from mac_runner.environments.generators.environment import lineup_of
-from mac_runner.environments.generators.game import NAMES, Seats
+from mac_runner.environments.generators.environment import AuthorEnvironment
+from mac_runner.environments.generators.game import NAMES
 from mac_runner.errors import ConfigError
 from mac_runner.registry import ENVIRONMENTS, EnvironmentSpec, environment_specs
 from mac_runner.section import NAME_PATTERN, NoSettings, flaw_of_model
-from mac_runner.types import Task
-
-if TYPE_CHECKING:
-    from mac_runner.config import Experiment
 
 ALLOWED: Final = (
     "a generator function `script(table)`, one with the decorator `game`, a class of conversations that is called with "
@@ -83,39 +79,17 @@ def _spec_of_class(name: str, kind: type[Any]) -> EnvironmentSpec[Any]:
         section=kind.__name__,
         settings=settings,
         description=f"Settings of the environment `{kind.__name__}`.",
-        build=lambda experiment: ClassEnvironment(experiment, kind, experiment.settings_as(settings), players),
+        build=lambda experiment: AuthorEnvironment(
+            experiment.conversation_config.environment,
+            kind,
+            experiment.settings_as(settings),
+            players=players,
+            seats=getattr(kind, "seats", None),
+            names=tuple(getattr(kind, "names", NAMES)),
+            rewards=getattr(kind, "rewards", None),
+        ),
         ignored=lambda experiment, _settings: ignored_settings(experiment, role="player", keys=_IGNORED),
     )
-
-
-class ClassEnvironment:
-    """Conversations of a class that is called with a task and the settings."""
-
-    transcript_bytes_min = 1_000
-
-    def __init__(
-        self,
-        experiment: Experiment,
-        kind: Callable[[Task, Any], Conversation],
-        settings: Any,
-        players: Mapping[str, Policy],
-    ) -> None:
-        self._name = experiment.conversation_config.environment
-        self._kind = kind
-        self._settings = settings
-        self._players = players
-        seats: Seats = getattr(kind, "seats", None)
-        names = tuple(getattr(kind, "names", NAMES))
-        self.rewards = getattr(kind, "rewards", None)
-        self.lineup = None if seats is None else lineup_of(self._name, seats, settings, names)
-
-    def open(self, task: Task) -> Conversation:
-        """A conversation at its beginning."""
-        return self._kind(task, self._settings.model_copy(deep=True))
-
-    def policy(self, name: str) -> Policy:
-        """A scripted player of the class."""
-        return player_of(self._name, self._players, name)
 
 
 def _described(value: object) -> str:

@@ -189,7 +189,7 @@ BAD = """\
 import sys
 from asyncio import CancelledError
 from mac_runner.environments.generators import Ask, Game
-from mac_runner.environments.generators.environment import GeneratorEnvironment
+from mac_runner.environments.generators.environment import generator_environment
 from mac_runner.registry import EnvironmentSpec
 from mac_runner.section import Section
 
@@ -255,7 +255,7 @@ def interrupts(table):
 
 def broken(method):
     def build(experiment):
-        environment = GeneratorEnvironment(experiment, "fine", Game(fine, Config))
+        environment = generator_environment(experiment, "fine", Game(fine, Config))
         opened = environment.open
         def open_one(task):
             conversation = opened(task)

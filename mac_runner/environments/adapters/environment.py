@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import io
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
@@ -11,7 +14,6 @@ from pydantic import Field, JsonValue
 
 from mac_runner.environments.adapters.conversation import GameConversation
 from mac_runner.environments.adapters.game import Game, GameView
-from mac_runner.environments.adapters.quiet import quiet
 from mac_runner.environments.base import Policy, player_of
 from mac_runner.errors import ConfigError, ConversationError, boundary
 from mac_runner.extras import install_command
@@ -45,6 +47,17 @@ class AdapterConfig(Section):
     """Keyword arguments of the game, such as `max_turns: 10`; a name that the game does not take is refused."""
     moves_max: Annotated[int, IDENTITY, Field(ge=1, le=20_000)] = 1_000
     """After how many moves a game is cut short. Its outcome then says so, with the rewards as they stand."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Drop greetings on standard output, and warnings about the age of a library.
+
+    Both belong to the whole process, so this is for the setup of an environment and never for a conversation.
+    """
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 class AdapterEnvironment:

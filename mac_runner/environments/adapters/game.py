@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+import re
+from random import Random
+from typing import Final, NamedTuple, Protocol
 
 from mac_runner.types import JsonObject
 
@@ -87,3 +89,17 @@ class GameView(NamedTuple):
     text: str
     options: tuple[str, ...]
     attempt: int
+
+
+_EXAMPLE: Final = re.compile(r"\[[^\[\]\n]{1,40}\]")
+
+
+def random_player(view: GameView, random: Random) -> str:
+    """Of a player that knows no game: any option; else any move that the rules show in brackets; else a few words."""
+    options = view.options or tuple(dict.fromkeys(_EXAMPLE.findall(view.rules)))
+    return random.choice(options) if options else some_words(random)
+
+
+def some_words(random: Random) -> str:
+    """What a player says who has nothing to say."""
+    return f"I have nothing to add, {random.randint(1, 999)}."

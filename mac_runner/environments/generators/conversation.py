@@ -30,24 +30,6 @@ ROUNDS_MAX: Final = 100_000
 """No conversation has more rounds of questions."""
 
 
-class Identity(NamedTuple):
-    """What an agent definition adds to the system message of its agents."""
-
-    definition: AgentDefinition | None = None
-
-    @property
-    def system(self) -> str:
-        """Words of the experiment's author, at the end."""
-        return "" if self.definition is None else self.definition.system or ""
-
-    def introduced(self, name: str) -> str:
-        """Who the agent with this public name is."""
-        return f"You are {name}." if self.definition is None else introduction(name, self.definition)
-
-
-NO_IDENTITY: Final = Identity()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskView:
     """What a scripted player knows: the question, what its agent has read, and how often it was corrected."""
@@ -92,11 +74,11 @@ class GeneratorConversation(Dialogue[_Answer]):
         *,
         kind: str,
         retry: RetryConfig,
-        identities: Mapping[str, Identity] = MappingProxyType({}),
+        definitions: Mapping[str, AgentDefinition] = MappingProxyType({}),
     ) -> None:
         super().__init__(task, retry)
         self._table = Table(task, settings)
-        self._identities = identities
+        self._definitions = definitions
         self._kind = kind
         self._round = 0
         self._open: list[_Open] = []
@@ -191,11 +173,10 @@ class GeneratorConversation(Dialogue[_Answer]):
         return tuple(told for told in self._table.told if told.to is None or agent in told.to)
 
     def _system(self, agent: str) -> str:
-        identity = self._identities.get(self._agents[agent].definition, NO_IDENTITY)
-        own = self._table.private.get(agent, "")
-        return "\n\n".join(
-            part for part in (self._table.rules, identity.introduced(agent), own, identity.system) if part
-        )
+        definition = self._definitions.get(self._agents[agent].definition)
+        who = f"You are {agent}." if definition is None else introduction(agent, definition)
+        parts = (self._table.rules, who, self._table.private.get(agent), definition and definition.system)
+        return "\n\n".join(part for part in parts if part)
 
     def _close_round(self) -> None:
         for one in self._open:

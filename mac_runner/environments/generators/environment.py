@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from mac_runner.environments.base import Policy, ignored_settings, player_of
-from mac_runner.environments.generators.conversation import AskView, GeneratorConversation, Identity
-from mac_runner.environments.generators.game import Game
+from pydantic import BaseModel
+
+from mac_runner.environments.base import Conversation, Policy, ignored_settings, player_of
+from mac_runner.environments.generators.conversation import AskView, GeneratorConversation
+from mac_runner.environments.generators.game import Game, Rewards, Seats
 from mac_runner.environments.generators.values import any_value
 from mac_runner.errors import ConfigError, boundary
 from mac_runner.problems import Problem
@@ -30,51 +33,71 @@ _IGNORED: Final = {
 }
 
 
-class GeneratorEnvironment:
-    """Agent definitions rotate over the seats; without seats each takes part once, in the order of the file."""
+class AuthorEnvironment:
+    """Conversations that code of an author begins with a task and the settings.
+
+    Agent definitions rotate over the seats; without seats each takes part once, in the order of the file.
+    """
 
     transcript_bytes_min = _TRANSCRIPT_BYTES_MIN
 
-    def __init__(self, experiment: Experiment, kind: str, game: Game) -> None:
+    def __init__(
+        self,
+        kind: str,
+        opener: Callable[[Task, Any], Conversation],
+        settings: BaseModel,
+        *,
+        players: Mapping[str, Callable[[Any, Random], str]],
+        seats: Seats,
+        names: Sequence[str],
+        rewards: Rewards | None,
+    ) -> None:
+        """Raises ConfigError where there cannot be so many seats."""
         self._kind = kind
-        self._game = game
-        self._settings = experiment.settings_as(game.settings or NoSettings)
-        self._retry = experiment.retry_config
-        self._players = {"random": random_player, **(game.players or {})}
-        self.rewards = game.rewards
-        self._identities = {each.agent_id: Identity(each) for each in experiment.agent_definitions}
-        self.lineup = None if game.seats is None else lineup_of(kind, game.seats, self._settings, game.names)
+        self._opener = opener
+        self._settings = settings
+        self._players = players
+        self.rewards = rewards
+        self.lineup = None if seats is None else _lineup(kind, seats, settings, names)
 
-    def open(self, task: Task) -> GeneratorConversation:
-        """A conversation at its first question."""
-        return GeneratorConversation(
-            self._game.script,
-            task,
-            self._settings.model_copy(deep=True),  # What a script changes in them stays in its conversation.
-            kind=self._kind,
-            retry=self._retry,
-            identities=self._identities,
-        )
+    def open(self, task: Task) -> Conversation:
+        """A conversation at its beginning."""
+        return self._opener(task, self._settings.model_copy(deep=True))  # What is changed in them stays in it.
 
     def policy(self, name: str) -> Policy:
-        """A scripted player: `random`, or one of the author's."""
+        """A scripted player."""
         return player_of(self._kind, self._players, name)
 
 
-def lineup_of(kind: str, seats: int | Callable[[Any], int], settings: Any, names: Sequence[str]) -> Lineup:
-    """The seats that agent definitions rotate over. Raises ConfigError where there cannot be so many."""
+def generator_environment(experiment: Experiment, kind: str, game: Game) -> AuthorEnvironment:
+    """The environment that a game is; `random` is one of its players."""
+    opener = partial(
+        GeneratorConversation,
+        game.script,
+        kind=kind,
+        retry=experiment.retry_config,
+        definitions={each.agent_id: each for each in experiment.agent_definitions},
+    )
+    return AuthorEnvironment(
+        kind,
+        opener,
+        experiment.settings_as(game.settings or NoSettings),
+        players={"random": random_player, **(game.players or {})},
+        seats=game.seats,
+        names=game.names,
+        rewards=game.rewards,
+    )
+
+
+def _lineup(kind: str, seats: int | Callable[[Any], int], settings: BaseModel, names: Sequence[str]) -> Lineup:
     with boundary(ConfigError, f"the number of seats of environment {kind}"):
-        count = seats(settings) if callable(seats) else seats
-    if not _is_count(count) or not 1 <= count <= len(names):
+        count: object = seats(settings) if callable(seats) else seats
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= len(names):
         raise ConfigError(
             f"environment {kind} has {count!r} seats; it has names for 1 to {len(names)}: "
             "set another number, or give `names` in the decorator `game`"
         )
     return Lineup(slots=tuple(f"seat {number + 1}" for number in range(count)), names=tuple(names))
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def random_player(view: AskView, random: Random) -> str:
@@ -102,7 +125,7 @@ def generator_spec(
         section=section,
         settings=game.settings or NoSettings,
         description=f"Settings of the environment `{section}`.",
-        build=lambda experiment: GeneratorEnvironment(experiment, section, game),
+        build=lambda experiment: generator_environment(experiment, section, game),
         needs=needs,
         check=check,
         ignored=lambda experiment, _settings: ignored_settings(experiment, role="player", keys=_IGNORED),

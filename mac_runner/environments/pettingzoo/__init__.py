@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from mac_runner.environments.adapters.environment import IGNORED, AdapterConfig, AdapterEnvironment, need_package
-from mac_runner.environments.adapters.players import random_player
+from mac_runner.environments.adapters.game import random_player
 from mac_runner.environments.base import ignored_settings
 from mac_runner.plugins import Code, find_plugin, named_version
 from mac_runner.problems import Problem

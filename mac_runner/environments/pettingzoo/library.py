@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from mac_runner.environments.adapters.chance import NUMPY_SEEDS, OwnChance
-from mac_runner.environments.adapters.quiet import quiet
+from mac_runner.environments.adapters.environment import quiet
 from mac_runner.errors import ConfigError, boundary
 from mac_runner.types import JsonValue
 

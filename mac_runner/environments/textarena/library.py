@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from mac_runner.environments.adapters.chance import NUMPY_SEEDS, OwnChance
-from mac_runner.environments.adapters.quiet import quiet
+from mac_runner.environments.adapters.environment import quiet
 from mac_runner.errors import ConfigError, boundary
 from mac_runner.problems import suggestion
 from mac_runner.types import JsonValue

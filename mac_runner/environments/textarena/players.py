@@ -11,8 +11,7 @@ from random import Random
 from typing import Final
 
 from mac_runner.environments.adapters.environment import Player
-from mac_runner.environments.adapters.game import GameView
-from mac_runner.environments.adapters.players import random_player, some_words
+from mac_runner.environments.adapters.game import GameView, random_player, some_words
 
 _COLUMNS: Final = re.compile(r"^(\d+(?: \d+)+)\n-+\n(.*)$", re.MULTILINE)
 _PILE: Final = re.compile(r"pile (\d+): (\d+)")
