@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -97,25 +97,38 @@ def _others(answers: Sequence[str]) -> tuple[str, ...]:
 
 
 def _prose(text: str, wanted: Sequence[str], *, is_cut: bool, signs: Container[str]) -> Found | Problem:
-    """The fields of a reply without an object: those that are marked, and lines of `name: value`."""
-    lines = _lines(text, wanted, signs)
-    marks, name = _marks_of(text, wanted, signs), answer_name(wanted)
-    if marks.is_open and is_cut and name is not None:
+    """The fields of a reply without an object: in tags, boxes, below `Final answer`, and in lines of `name: value`."""
+    name, around = answer_name(wanted), _emphasis(signs)
+    fields: dict[str, str] = {}
+    answers: list[str] = []
+    is_open = False
+    kept: list[str] = []
+    end = 0
+    for tag in _tag_of(tuple(wanted)).finditer(text):
+        is_final, found, content = bool(tag[1]), tag[2].casefold(), tag[3].strip()
+        kept.append(text[end : tag.start()])
+        end = tag.end()
+        if found == name or (is_final and name is not None and found in ANSWER_NAMES):
+            answers.extend(_unboxed(content, signs))
+            is_open = not tag[4]
+        else:
+            fields[found] = content
+    if is_open and is_cut and name is not None:
         return _cut_off(name)
-    if not marks.answers and not marks.fields:
-        return lines
-    found = _lines(marks.rest, wanted, signs)
-    # A heading `Answer:` has nothing behind it.
-    line = found.get(name) if name is not None else ""
-    answers = [*(_unboxed(line, signs) if line else ()), *marks.answers]
-    decided = {name: answers[-1]} if answers and name is not None else {}
-    fields = found.fields | dict(marks.fields) | decided
-    return Found(fields=fields, prose=found.prose, also=_others(answers) if answers else ())
+    rest = "".join([*kept, text[end:]]).strip()
+    lines = _lines(rest, wanted, around)
+    if name is None:
+        return Found(fields=lines.fields | fields, prose=lines.prose)
+    answers.extend(boxes(rest, signs))
+    answers.extend(part for line in _final_lines(rest, around) for part in _unboxed(line, signs))
+    if line := lines.get(name):  # A heading `Answer:` has nothing behind it.
+        answers = [*_unboxed(line, signs), *answers]
+    decided = {name: answers[-1]} if answers else {}
+    return Found(fields=lines.fields | fields | decided, prose=lines.prose, also=_others(answers))
 
 
-def _lines(text: str, wanted: Sequence[str], signs: Container[str]) -> Found:
+def _lines(text: str, wanted: Sequence[str], around: str) -> Found:
     """The fields as lines of `name: value`, the last of each name; all other lines are prose."""
-    around = _emphasis(signs)
     line = _line_of(tuple(wanted), around)
     fields: dict[str, str] = {}
     prose: list[str] = []
@@ -155,17 +168,6 @@ def _text(value: JsonValue) -> str:
             return str(value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Marks:
-    """What a text has in tags, in boxes and under the heading of a final answer; and the rest of it."""
-
-    fields: Mapping[str, str]
-    answers: tuple[str, ...]
-    rest: str
-    is_open: bool
-    """Whether the tag of an answer has no end."""
-
-
 def answer_name(wanted: Sequence[str]) -> str | None:
     """The one of some fields that holds an answer."""
     return next((name for name in wanted if name in ANSWER_NAMES), None)
@@ -174,30 +176,6 @@ def answer_name(wanted: Sequence[str]) -> str | None:
 def _emphasis(signs: Container[str]) -> str:
     """What may be around an answer and is no part of it."""
     return "".join(char for char in "*_" if char not in signs)
-
-
-def _marks_of(text: str, wanted: Sequence[str], signs: Container[str] = frozenset()) -> _Marks:
-    """The marked fields of a text; `signs` belong to answers."""
-    name = answer_name(wanted)
-    fields: dict[str, str] = {}
-    answers: list[str] = []
-    is_open = False
-    kept: list[str] = []
-    end = 0
-    for tag in _tag_of(tuple(wanted)).finditer(text):
-        is_final, found, content = bool(tag[1]), tag[2].casefold(), tag[3].strip()
-        kept.append(text[end : tag.start()])
-        end = tag.end()
-        if found == name or (is_final and name is not None and found in ANSWER_NAMES):
-            answers.extend(_unboxed(content, signs))
-            is_open = not tag[4]
-        else:
-            fields[found] = content
-    rest = "".join([*kept, text[end:]]).strip()
-    if name is not None:
-        answers.extend(boxes(rest, signs))
-        answers.extend(part for line in _final_lines(rest, _emphasis(signs)) for part in _unboxed(line, signs))
-    return _Marks(fields=fields, answers=tuple(answers), rest=rest, is_open=is_open)
 
 
 def _unboxed(text: str, signs: Container[str] = frozenset()) -> tuple[str, ...]:

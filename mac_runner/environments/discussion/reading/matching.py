@@ -16,14 +16,15 @@ phrase counts as narrower: its writer is then asked again, and no answer is inve
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from string import ascii_uppercase
 from typing import Final
 
 from rapidfuzz.distance import OSA
 
-from mac_runner.environments.discussion.questions import Choice
+from mac_runner.environments.discussion.questions import CHOICES_MAX, Choice
 from mac_runner.environments.discussion.reading.answers import ANSWER_CHARS_MAX
 from mac_runner.environments.discussion.reading.unknowns import refuses, says_unknown
 from mac_runner.environments.discussion.reading.words import (
@@ -50,19 +51,16 @@ _ROMAN: Final = (
     *("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII", "XIII", "XIV", "XV", "XVI", "XVII"),
     *("XVIII", "XIX", "XX", "XXI", "XXII", "XXIII", "XXIV", "XXV", "XXVI"),
 )
+_LABELS: Final[Mapping[str, Sequence[str]]] = {
+    "letters": ascii_uppercase,
+    "numerals": [*map(str, range(1, CHOICES_MAX + 1))],
+    "roman": _ROMAN,
+}
 
 
 def labels(choice_format: ChoiceFormat, count: int) -> tuple[str, ...]:
     """The labels of `count` choices; empty texts where the format has none."""
-    match choice_format.partition("_")[0]:
-        case "letters":
-            return tuple(chr(ord("A") + i) for i in range(count))
-        case "numerals":
-            return tuple(str(i + 1) for i in range(count))
-        case "roman":
-            return _ROMAN[:count]
-        case _:
-            return ("",) * count
+    return tuple(_LABELS.get(choice_format.partition("_")[0], ("",) * count)[:count])
 
 
 def listed(choice_format: ChoiceFormat, choices: Sequence[Choice]) -> tuple[str, ...]:
@@ -113,10 +111,6 @@ class _Known:
     id: str
     text: str
     words: tuple[str, ...]
-
-    @property
-    def negations(self) -> int:
-        return negations(self.words)
 
 
 class Matcher:
@@ -245,7 +239,7 @@ class Matcher:
             return Match(exact[0].id, "exact")
         said = self._words(answer)
         same = [choice for choice in self._choices if "".join(choice.words) == "".join(said) and said]
-        if len(same) == 1 and same[0].negations == negations(said):
+        if len(same) == 1 and negations(same[0].words) == negations(said):
             return Match(same[0].id, "normalised")
         return None
 
@@ -263,16 +257,14 @@ class Matcher:
         if named - {choice_id}:
             return _ambiguous(answer)
         if named or not rest:
-            return Match(choice_id, "label") if not self._turns_down(rest, choice_id) else None
+            said = words(rest)
+            is_turned_down = bool(said) and negations(said) != negations(self._choice(choice_id).words)
+            return None if is_turned_down else Match(choice_id, "label")
         is_short = len(words(rest)) <= len(words(self._choice(choice_id).text)) + 2
         other = (self._partial(rest) or self._near(rest)) if is_short else None
         if isinstance(other, Match):
             return Match(choice_id, "label") if other.choice_id == choice_id else _ambiguous(answer)
         return None
-
-    def _turns_down(self, rest: str, choice_id: str) -> bool:
-        said = words(rest)
-        return negations(said) != self._choice(choice_id).negations if said else False
 
     def _choice(self, choice_id: str) -> _Known:
         return next(choice for choice in self._choices if choice.id == choice_id)
@@ -311,7 +303,8 @@ class Matcher:
         longer = {word for one in self._choices if places(choice, one.words) for word in one.words} - {*choice}
         if longer.intersection(tokens):
             return True
-        is_strict = bool(longer) or _is_general(choice)
+        # A choice that speaks of all or many can be made fewer by any further word.
+        is_strict = bool(longer) or choice[0] in _QUANTIFIERS
         for place in found:
             first, last = at[place.start], at[place.stop - 1]
             before = list(takewhile(_is_word, reversed(tokens[:first])))[::-1]
@@ -329,7 +322,7 @@ class Matcher:
             return None
         if len(having) > 1:
             return _ambiguous(answer)
-        is_same = negations(tuple(said)) == having[0].negations
+        is_same = negations(tuple(said)) == negations(having[0].words)
         return Match(having[0].id, "partial") if is_same else _negated(answer)
 
     def _near(self, answer: str) -> Match | Problem:
@@ -338,7 +331,9 @@ class Matcher:
         (best, choice_id), (second, _) = scores[0], scores[1]
         if best < self._threshold:
             return Problem(Cause.UNMATCHED, f"the answer {_quoted(answer)} is none of the choices")
-        if negations(said) != self._choice(choice_id).negations or _has_opposite(said, self._choice(choice_id).words):
+        nearest = self._choice(choice_id).words
+        has_opposite = any(are_opposed(word, other) for word in said for other in nearest if word not in nearest)
+        if negations(said) != negations(nearest) or has_opposite:
             return _negated(answer)
         return Match(choice_id, "near") if best - second >= self._margin else _ambiguous(answer)
 
@@ -362,10 +357,6 @@ def _is_like(word: str, other: str) -> bool:
         return False
     has_digit = any(char.isdigit() for char in word + other)
     return word == other if has_digit else OSA.normalized_similarity(word, other) >= WORD_LIKENESS_MIN
-
-
-def _has_opposite(said: tuple[str, ...], choice: tuple[str, ...]) -> bool:
-    return any(are_opposed(word, other) for word in said for other in choice if word not in choice)
 
 
 def _ambiguous(answer: str) -> Problem:
@@ -473,11 +464,6 @@ def _may_be_narrowed(choice: Sequence[str]) -> bool:
     """Whether a choice names somebody or something, unlike a yes or no and a whole statement."""
     said = set(choice)
     return not said <= _FIXED and (not said & _AUXILIARIES or bool(said & _RELATIVES))
-
-
-def _is_general(choice: Sequence[str]) -> bool:
-    """Whether a choice speaks of all or many, which any further word can make fewer."""
-    return bool(choice) and choice[0] in _QUANTIFIERS
 
 
 def _is_attached(before: Sequence[str]) -> bool:
