@@ -1,24 +1,27 @@
-"""An environment whose conversations are generators: its spec, and a player that answers at random."""
+"""An environment of a generator function: what it is made from, the decorator, its spec, and a random player."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, update_wrapper
+from inspect import isgeneratorfunction
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 from pydantic import BaseModel
 
 from mac_runner.environments.base import Conversation, Policy, ignored_settings, player_of
 from mac_runner.environments.generators.conversation import AskView, GeneratorConversation
-from mac_runner.environments.generators.game import Game, Rewards, Seats
+from mac_runner.environments.generators.table import Script, Table
 from mac_runner.environments.generators.values import any_value
 from mac_runner.errors import ConfigError, boundary
+from mac_runner.measures import ResultsSpec
 from mac_runner.problems import Problem
 from mac_runner.registry import EnvironmentSpec
 from mac_runner.section import NoSettings
-from mac_runner.types import Lineup, Task
+from mac_runner.types import JsonObject, Lineup, Task
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
@@ -31,6 +34,105 @@ _IGNORED: Final = {
     "role_specific_config.speak_after_within_round": _INSTEAD,
     "role_specific_config.visible_to": _INSTEAD,
 }
+
+NAMES: Final = (
+    *("Abel", "Bob", "Caleb", "Dora", "Eve", "Felix", "Grace", "Hugo", "Iris", "Jonas", "Kate", "Leo", "Maya"),
+    *("Nora", "Oscar", "Petra", "Quinn", "Rosa", "Simon", "Tilda", "Ugo", "Vera", "Walter", "Xenia", "Yara", "Zoe"),
+)
+"""The names of seats, for a game that has none of its own."""
+Player: TypeAlias = Callable[[AskView, Random], str]
+"""A scripted player: from what it was asked and has heard to a reply."""
+Seats: TypeAlias = int | Callable[[Any], int] | None
+"""How many seats a game has: a number, or a function of its settings; None: one for each agent definition."""
+Rewards: TypeAlias = Callable[[JsonObject, str], dict[str, float]]
+"""From an outcome and the name of an agent to its rewards by name."""
+
+
+@dataclass(eq=False)
+class Game:
+    """A generator function with all that its environment is made from. Called with a table it is the function.
+
+    Raises TypeError for what cannot be such.
+    """
+
+    script: Script
+    settings: type[BaseModel] | None = None
+    players: Mapping[str, Player] | None = None
+    seats: Seats = None
+    names: Sequence[str] = NAMES
+    results: Callable[[], ResultsSpec] | None = None
+    rewards: Rewards | None = None
+
+    def __post_init__(self) -> None:
+        if not isgeneratorfunction(self.script):
+            raise TypeError(f"game decorates a generator function; {_named(self.script)} has no `yield`")
+        model: object = self.settings
+        if model is not None and not (isinstance(model, type) and issubclass(model, BaseModel)):
+            raise TypeError(f"game: settings is {_named(model)}; give a pydantic model, the class itself")
+        players: object = {} if self.players is None else self.players
+        if not isinstance(players, Mapping):
+            what = "give a dict from names to functions `player(view, random)`"
+            raise TypeError(f"game: players is {_named(players)}; {what}")
+        for name, player in players.items():
+            if not isinstance(name, str) or not callable(player):
+                raise TypeError(
+                    f"game: the player {name!r} is {_named(player)}; give a function `player(view, random)`"
+                )
+        names: object = self.names
+        if isinstance(names, str) or not isinstance(names, Sequence):
+            raise TypeError(f"game: names is {_named(names)}; give a list of texts")
+        for place, name in enumerate(names):
+            if not isinstance(name, str) or not name.strip() or name in names[:place]:
+                raise TypeError(f"game: the seat {place} has the name {name!r}; give each a text of its own")
+        self.names = tuple(names)
+        update_wrapper(self, self.script)
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.script.__name__
+
+    def __call__(self, table: Table) -> Generator[Any, Any, Any]:
+        """The generator over `table`, such as a test walks through by hand."""
+        return self.script(table)
+
+
+@overload
+def game(script: Script, /) -> Game: ...
+
+
+@overload
+def game(
+    *,
+    settings: type[BaseModel] | None = None,
+    players: Mapping[str, Player] | None = None,
+    seats: Seats = None,
+    names: Sequence[str] = NAMES,
+    results: Callable[[], ResultsSpec] | None = None,
+    rewards: Rewards | None = None,
+) -> Callable[[Script], Game]: ...
+
+
+def game(script: Script | None = None, /, **made_from: Any) -> Game | Callable[[Script], Game]:
+    """Make an environment of a generator function: `@game`, or `@game(settings=Model, seats=2)`.
+
+    `settings` is a pydantic model that checks `settings:` of the experiment file, and is `table.settings`. `players`
+    are the scripted players besides `random`, by name. `seats` is how many take part, a number or a function of the
+    settings; agent definitions rotate over the seats, which have `names`. Without `seats` every agent definition takes
+    part once, under its own name. `results` says how outcomes are counted, in place of the general tables;
+    `rewards(outcome, agent)` what an outcome is worth to an agent, in place of its values by agent.
+
+    Raises TypeError where it decorates something else than a generator function.
+    """
+
+    def decorate(function: Script) -> Game:
+        return Game(function, **made_from)
+
+    return decorate if script is None else decorate(script)
+
+
+def _named(value: object) -> str:
+    return str(getattr(value, "__name__", repr(value)[:60]))
 
 
 class AuthorEnvironment:
