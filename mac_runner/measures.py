@@ -25,7 +25,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.intervals import ClusteredMean, ClusteredRate, Interval
+from mac_runner.intervals import ClusteredDifference, ClusteredMean, ClusteredRate, Interval
 from mac_runner.results import (
     NO_COLUMNS,
     NOUN,
@@ -86,16 +86,7 @@ class Sum(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=Tr
         return Sum(self.total + other.total, self.cases + other.cases)
 
 
-class Sums(Protocol):
-    """Sums over clusters, such as those of `intervals`: the counts of a conversation are added in columns."""
-
-    @property
-    def add(self) -> Callable[..., None]:
-        """Adds the counts of a conversation with a case."""
-        ...
-
-
-S = TypeVar("S", bound=Sums)
+S = TypeVar("S", ClusteredRate, ClusteredMean, ClusteredDifference)
 
 
 class Clusters(Generic[S]):
@@ -107,10 +98,9 @@ class Clusters(Generic[S]):
 
     def __init__(self, columns: int, sums: Callable[[], S], typecode: Literal["I", "q"] = "I") -> None:
         self._columns = columns
-        self._sums = sums
         self._cells = array(typecode)
         """The counts of each question, at its number."""
-        self._alone = sums()
+        self._alone: S = sums()
         """The conversations without a question."""
         self._question: str | None = None
         self._of_one: S | None = sums()

@@ -133,7 +133,7 @@ def forest(
     label: str = "label",
     value: str = "value",
     group: str = "series",
-    clusters: str = "units",
+    clusters: str = "clusters",
     reference: float | None = None,
 ) -> JsonObject:
     """A point with its interval for each row, a line for each label; the numbers stand beside them.

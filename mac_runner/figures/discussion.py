@@ -14,8 +14,8 @@ from mac_runner.environments.discussion.results import DiscussionResults
 from mac_runner.figures.charts import heat
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.differences import difference_figure
-from mac_runner.figures.estimates import WithFailed, failures_figure
-from mac_runner.figures.measures import counted, measured_figures, numbers_of, rate_columns, rate_methods
+from mac_runner.figures.estimates import WithFailed, failures_figure, rate_columns
+from mac_runner.figures.measures import counted, measured_figures, numbers_of, rate_methods
 from mac_runner.figures.model import DataColumn, Figure, Section, Value
 from mac_runner.measures import Counted, Row
 from mac_runner.paired import compared_figures, paired_of
@@ -155,21 +155,16 @@ def _transitions(report: JsonObject) -> Iterator[Figure]:
     """From the kind of first answers to the kind of last ones."""
     for kind, title in _TRANSITIONS.items():
         counts = section(section(section(report, "transitions"), kind), "first_to_final")
-        yield from _transition(counts, kind, title)
-
-
-def _transition(counts: JsonObject, kind: str, title: str) -> Iterator[Figure]:
-    befores = [before for before in counts if any(section(counts, before).values())]
-    afters = [after for after in counts if any(section(counts, before).get(after) for before in counts)]
-    rows: list[dict[str, Value]] = []
-    for before in befores:
-        found = {after: integer(section(counts, before).get(after)) or 0 for after in afters}
-        n = sum(found.values())
-        for after, count in found.items():
-            share = count / n if n else None
-            text = f"{count} ({share:.0%})" if share is not None else ""
-            rows.append({"before": before, "after": after, "count": count, "share": share, "text": text})
-    if rows:
+        found = {before: {after: integer(n) or 0 for after, n in section(counts, before).items()} for before in counts}
+        afters = [after for after in counts if any(of.get(after) for of in found.values())]
+        rows: list[dict[str, Value]] = []
+        for before, of in found.items():
+            for after in afters if (n := sum(of.values())) else ():
+                count = of.get(after, 0)
+                text = f"{count} ({count / n:.0%})"
+                rows.append({"before": before, "after": after, "count": count, "share": count / n, "text": text})
+        if not rows:
+            continue
         n = sum(int(row["count"] or 0) for row in rows)
         yield Figure(
             id=f"transitions-{kind.replace('_', '-')}",
@@ -201,11 +196,11 @@ def _failed(runs: Sequence[tuple[RunData, Counted]]) -> Figure | None:
     for data, found in runs:
         missing = sum(ended.outcome is None for ended in data.ended())
         failed += missing
-        for (kind, *_), right in found.kept[ACCURACY.place].items() if missing else ():
+        for (kind, *_), right in found.kept[ACCURACY.place].items():
             words, rate = ACCURACY.told("answers").said(str(kind)), right.asked
-            finished += rate.conversations if kind == "group" else 0
-            label = words if len(runs) == 1 else f"{words}, {data.name}"
-            rates.append(WithFailed(label, rate.clustered(), round(rate.n / max(1, rate.conversations)), missing))
+            finished += rate.conversations if kind == "group" and missing else 0
+            cases = round(rate.n / max(1, rate.conversations))
+            rates.append(WithFailed(words, data.name, rate.clustered(), missing, cases))
     return failures_figure(
         rates,
         name="accuracy-with-failed",

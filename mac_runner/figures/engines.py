@@ -296,13 +296,10 @@ def cost_figures(definitions: Mapping[str, JsonObject], accounts: JsonObject, fi
     )
 
 
-def definition_of(definitions: Mapping[str, JsonObject], engine: str) -> JsonObject:
-    """The entry of `model_definitions` of an engine; in a grid a digest may follow its name."""
-    return definitions.get(engine) or definitions.get(engine.partition("#")[0]) or {}
-
-
 def _cost_row(name: str, definitions: Mapping[str, JsonObject], account: JsonObject) -> dict[str, Value]:
-    cost, tokens = cost_of(definition_of(definitions, name), account), section(account, "tokens")
+    # In a grid a digest may follow the name of an engine.
+    definition = definitions.get(name) or definitions.get(name.partition("#")[0]) or {}
+    cost, tokens = cost_of(definition, account), section(account, "tokens")
     played_s = number(account.get("played_s"))
     return {
         "model": name,

@@ -19,12 +19,12 @@ _LOST: Final = "failed ones counted too"
 
 
 def estimate(
-    label: str, value: float | None, interval: Interval | None, n: int, units: int, series: str = "", x: float = 0
+    label: str, value: float | None, interval: Interval | None, n: int, clusters: int, series: str = "", x: float = 0
 ) -> dict[str, Value]:
-    """The row of a rate, a mean or a difference on `n` cases of `units` units, such as players of games."""
+    """The row of a rate, a mean or a difference on `n` cases of so many clusters, such as players of games."""
     lo, hi = (None, None) if interval is None else interval
-    row: dict[str, Value] = {"x": x, "label": label, "series": series, "value": value}
-    return {**row, "lo": lo, "hi": hi, "n": n, "units": units}
+    row: dict[str, Value] = {"x": x, "label": label, "series": series, "n": n, "clusters": clusters}
+    return {**row, "value": value, "lo": lo, "hi": hi}
 
 
 def of_rate(label: str, rate: ClusteredRate, *, series: str = "") -> dict[str, Value]:
@@ -33,25 +33,19 @@ def of_rate(label: str, rate: ClusteredRate, *, series: str = "") -> dict[str, V
     return estimate(label, rate.wins / rate.n if rate.n else None, interval, rate.n, rate.games, series)
 
 
-def estimate_columns(
-    label: str, *, series: str = "", x: str = "", value: str, kind: ColumnKind = "rate", n: str = "", units: str
-) -> tuple[DataColumn, ...]:
-    """The columns of such rows; what has no title is not printed."""
-    named = (
-        DataColumn(name="x", title=x, kind="count"),
-        DataColumn(name="label", title=label),
-        DataColumn(name="series", title=series),
+def rate_columns(value: str, kind: ColumnKind, cases: str) -> tuple[DataColumn, ...]:
+    """The columns of numbers of such rows, and of rows of measures."""
+    return (
+        DataColumn(name="n", title=cases, kind="count"),
+        DataColumn(name="clusters", title="clusters", kind="count"),
         DataColumn(name="value", title=value, kind=kind),
         *interval_columns(kind),
-        DataColumn(name="n", title=n, kind="count"),
-        DataColumn(name="units", title=units, kind="count"),
     )
-    return tuple(column for column in named if column.title)
 
 
 def interval_notes(rows: Iterable[Mapping[str, Value]], units: str) -> Iterator[str]:
     """What has to be said of the intervals of a figure."""
-    found = [int(row["units"] or 0) for row in rows if row["value"] is not None]
+    found = [int(row["clusters"] or 0) for row in rows if row["value"] is not None]
     if any(n < UNITS_MIN for n in found):
         yield f"With fewer than {UNITS_MIN} {units} there is no interval: too few {units}."
     if any(UNITS_MIN <= n < UNITS_FEW for n in found):
@@ -83,18 +77,20 @@ class WithFailed(NamedTuple):
     """A rate over the finished conversations, and the cases that failed ones would have had."""
 
     label: str
+    run: str
     rate: ClusteredRate
-    cases: int
-    """Of one conversation."""
     failed: int
+    cases: int = 1
+    """Of one conversation."""
 
 
 def failures_figure(
     rates: Sequence[WithFailed], *, name: str, title: str, lost: str, failed: int, finished: int, units: str
 ) -> Figure | None:
     """Each rate twice: over finished conversations, and with the failed ones as `lost`. None where none failed."""
+    has_runs = len({one.run for one in rates}) > 1
     rows = [
-        of_rate(one.label, rate, series=series)
+        of_rate(f"{one.label}, {one.run}" if has_runs else one.label, rate, series=series)
         for one in rates
         if one.failed and one.rate.n
         for series, rate in ((_FINISHED, one.rate), (_LOST, _counted_as_lost(one)))
@@ -108,7 +104,11 @@ def failures_figure(
         f"intervals over {units}.",
         n=finished + failed,
         unit=units,
-        columns=estimate_columns("result", series="counting", value="rate", n="cases", units=units),
+        columns=(
+            DataColumn(name="label", title="result"),
+            DataColumn(name="series", title="counting"),
+            *rate_columns("rate", "rate", "cases"),
+        ),
         rows=tuple(rows),
         spec=forest(rows, title="rate", units=units),
         methods=(rate_method(units.removesuffix("s"), finished + failed),),

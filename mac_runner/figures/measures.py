@@ -7,8 +7,8 @@ from typing import Final
 
 from mac_runner.figures.charts import Unit, forest, heat, over_time, shares
 from mac_runner.figures.data import RunData
-from mac_runner.figures.estimates import UNITS_FEW, rate_method
-from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Section, Value, interval_columns
+from mac_runner.figures.estimates import UNITS_FEW, rate_columns, rate_method
+from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Section, Value
 from mac_runner.intervals import one_cluster
 from mac_runner.measures import Drawn, Kind, Measure, Row
 from mac_runner.registry import results_specs
@@ -188,7 +188,6 @@ def _spec(measure: Measure, drawn: Drawn, rows: Sequence[dict[str, Value]]) -> J
                 title=title,
                 units=f"{measure.cluster}s",
                 group=rest[0] if rest else "",
-                clusters="clusters",
                 reference=0.0 if measure.kind in ("score", "lift") else None,
             )
         case "heat":
@@ -204,16 +203,6 @@ def _spec(measure: Measure, drawn: Drawn, rows: Sequence[dict[str, Value]]) -> J
                 is_score=measure.kind != "rate",
                 is_sorted=is_matrix,
             )
-
-
-def rate_columns(value: str, kind: ColumnKind, cases: str) -> tuple[DataColumn, ...]:
-    """The columns of numbers of rows of measures."""
-    return (
-        DataColumn(name="n", title=cases, kind="count"),
-        DataColumn(name="clusters", title="clusters", kind="count"),
-        DataColumn(name="value", title=value, kind=kind),
-        *interval_columns(kind),
-    )
 
 
 def rate_methods(measure: Measure, rows: Sequence[Mapping[str, Value]]) -> tuple[Method, ...]:

@@ -38,14 +38,11 @@ def failed_figure(runs: Sequence[Played]) -> Figure | None:
     values = values_of(run.data for run in runs)
     rates = [
         WithFailed(
-            name if len(runs) == 1 else f"{name}, {run.name}",
-            rate := each.clustered(),
-            round(rate.n / max(1, rate.games)),
-            run.count("failed"),
+            name, run.name, rate := each.clustered(), run.count("failed"), cases=round(rate.n / max(1, rate.games))
         )
         for run in runs
         for name, each in values[run.name].items()
-        if each.is_rate and run.count("failed")
+        if each.is_rate
     ]
     return failures_figure(
         rates,

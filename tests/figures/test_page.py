@@ -25,7 +25,6 @@ from mac_runner.figures.testing import (
     cost_figures,
     cost_of,
     dashes_of,
-    definition_of,
     endings_figure,
     engine_figures,
     failed_figure,
@@ -152,7 +151,6 @@ def test_engine_without_a_price_is_named(snapshot: SnapshotAssertion) -> None:
 
     (figure,) = cost_figures(definitions, accounts, finished=4)
 
-    assert definition_of(definitions, "a#12") == definitions["a"]
     assert (figure.caption, figure.notes) == snapshot
     assert [*cost_figures({"b": {}}, accounts, finished=4)] == []
 

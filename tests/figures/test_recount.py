@@ -264,7 +264,9 @@ def test_every_figure_asks_a_question_and_has_n_unit_and_the_data_of_its_picture
         assert {column.name for column in figure.columns} <= figure.rows[0].keys()
         assert figure.spec is not None
         drawn = json.dumps(figure.spec)
-        assert all(json.dumps(str(row["label"])) in drawn for row in figure.rows if row.get("label") and "units" in row)
+        assert all(
+            json.dumps(str(row["label"])) in drawn for row in figure.rows if row.get("label") and "clusters" in row
+        )
 
 
 def test_run_without_a_finished_conversation_has_no_figures(games: Path) -> None:

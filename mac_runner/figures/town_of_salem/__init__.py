@@ -99,10 +99,7 @@ def _with_failed(figures: Iterable[Figure], read: Mapping[str, _Read]) -> Iterat
     lost = failures_figure(
         [
             WithFailed(
-                " as ".join(map(str, keys)) + (f", {name}" if len(read) > 1 else ""),
-                wins[keys].clustered(),
-                cases=1,
-                failed=failed_with(measure, keys, one.failed),
+                " as ".join(map(str, keys)), name, wins[keys].clustered(), failed_with(measure, keys, one.failed)
             )
             for name, one in read.items()
             for measure in (one.wins if len(read) == 1 else (FACTIONS,))

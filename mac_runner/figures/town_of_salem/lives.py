@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from mac_runner.environments.town_of_salem.measures import SIDE, Count, Game
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.figures.charts import columns, over_time, panels
-from mac_runner.figures.estimates import UNITS_MIN, estimate, estimate_columns, interval_notes
+from mac_runner.figures.estimates import UNITS_MIN, estimate, interval_notes, rate_columns
 from mac_runner.figures.model import DataColumn, Figure, Method, Value
 from mac_runner.intervals import Interval, student_t, wilson
 from mac_runner.printable import counted
@@ -204,7 +204,11 @@ class Lives:
             caption=caption,
             n=self.games,
             unit="games",
-            columns=estimate_columns(label, x="day", value=value, n="players seen", units="games"),
+            columns=(
+                DataColumn(name="x", title="day", kind="count"),
+                DataColumn(name="label", title=label),
+                *rate_columns(value, "rate", "players seen"),
+            ),
             rows=tuple(rows),
             spec=spec,
             methods=(method,),
