@@ -8,29 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from mac_runner.flat import Row
-from mac_runner.reports.rows import cluster_of
+from mac_runner.reports.rows import IndexRow, parse_row
 from mac_runner.types import JsonObject
 
 IsWanted: TypeAlias = Callable[[JsonObject], bool]
 """Whether the conversation of an index row is wanted."""
-
-
-class EndedRow(NamedTuple):
-    """An ended conversation of the index. `outcome` is None where it failed."""
-
-    number: int
-    """Its number in the plan, from 0; where deals are played several times, that of its deal."""
-    task_id: str
-    outcome: JsonObject | None
-    row: JsonObject
-
-    @property
-    def cluster(self) -> int | str | None:
-        """What it shares with conversations that are not independent of it (`intervals.one_cluster`)."""
-        return cluster_of(self.row.get("group"), self.row.get("fork_of"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,16 +35,9 @@ class RunData:
     values: Mapping[str, str] = field(default_factory=dict)
     """Of a combination, what it differs in from others."""
 
-    def ended(self) -> Iterator[EndedRow]:
-        """The conversations that have ended, in task order."""
-        for row in self.read_rows():
-            index, outcome = row.get("group", row.get("index")), row.get("outcome")
-            yield EndedRow(
-                index if isinstance(index, int) else 0,
-                str(row.get("task_id")),
-                outcome if row.get("status") == "finished" and isinstance(outcome, dict) else None,
-                row,
-            )
+    def ended(self) -> Iterator[IndexRow]:
+        """The conversations that have ended, in task order. Raises RunDirectoryError for a damaged row."""
+        return map(parse_row, self.read_rows())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,9 +94,8 @@ def _read(data: RunData) -> _Read:
     summary = counted(results, data).report()
     taken: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for ended in data.ended():
-        found = section(section(ended.row, "counts"), "turns_by_definition")
-        for name in found:
-            taken[name].update({key: integer(count) or 0 for key, count in section(found, name).items()})
+        for name, found in ended.counts.turns_by_definition.items():
+            taken[name].update(turns=found.turns, defaults=found.defaults)
     turns: JsonObject = {name: {**counts} for name, counts in taken.items()}
     agents, models, whole = (
         default_shares({"turns_by_definition": by_model(turns, names)})
@@ -194,7 +193,7 @@ def _failed(runs: Sequence[tuple[RunData, Counted]]) -> Figure | None:
     """How often answers are right with and without failed discussions; None where none failed or has a key."""
     rates, failed, finished = list[WithFailed](), 0, 0
     for data, found in runs:
-        missing = sum(ended.outcome is None for ended in data.ended())
+        missing = sum(ended.result is None for ended in data.ended())
         failed += missing
         for (kind, *_), right in found.kept[ACCURACY.place].items():
             words, rate = ACCURACY.told("answers").said(str(kind)), right.asked
@@ -254,8 +253,8 @@ def difference_figures(study: Study) -> Iterator[Figure]:
 
 def _played(data: RunData) -> PlayedCombination:
     outcomes = (
-        (ended.number, ended.outcome, f"the index row of {ended.task_id!r}, outcome")
+        (ended.number, ended.result, f"the index row of {ended.task_id!r}, outcome")
         for ended in data.ended()
-        if ended.outcome is not None
+        if ended.result is not None
     )
     return PlayedCombination(data.name, dict(data.values), data.planned, outcomes)

@@ -14,7 +14,6 @@ from mac_runner.figures.data import RunData
 from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value, interval_columns, number_text
 from mac_runner.intervals import ExactMean, one_cluster
 from mac_runner.printable import counted
-from mac_runner.reports.rows import parse_row
 from mac_runner.reports.usability import noted_defaults
 from mac_runner.results import DEFAULTS_NOTE, integer, objects, section
 from mac_runner.types import JsonObject
@@ -72,7 +71,7 @@ def played(data: RunData, summary: JsonObject, slug: str | None = "") -> Played:
     """Read the index once."""
     found = Played(data=data, summary=summary, slug=slug)
     turns, prompt, completion = found.lengths
-    for row in map(parse_row, data.read_rows()):
+    for row in data.ended():
         with one_cluster(row.cluster):
             turns.add(row.counts.turns)
             if row.tokens.is_counted:

@@ -29,7 +29,7 @@ _NOTHING: Final = GridFigure(0, None, None, None)
 
 def measured_sections(runs: Sequence[RunData]) -> tuple[Section, ...]:
     """The chapter of an environment that declares measures, of a run or of several compared; else none."""
-    outcomes = (ended.outcome for data in runs for ended in data.ended() if ended.outcome is not None)
+    outcomes = (ended.result for data in runs for ended in data.ended() if ended.result is not None)
     spec = next((results_specs().get(str(outcome.get("kind"))) for outcome in outcomes), None)
     if spec is None or not spec.measures:
         return ()
@@ -41,9 +41,9 @@ def measured_sections(runs: Sequence[RunData]) -> tuple[Section, ...]:
 def counted(counter: Results, data: RunData) -> Results:
     """Count the finished conversations of a run."""
     for ended in data.ended():
-        if ended.outcome is not None:
+        if ended.result is not None:
             with one_cluster(ended.cluster):
-                counter.add(ended.outcome, f"the index row of {ended.task_id!r}, outcome")
+                counter.add(ended.result, f"the index row of {ended.task_id!r}, outcome")
     return counter
 
 

@@ -18,7 +18,6 @@ from mac_runner.figures.model import Figure, Section
 from mac_runner.printable import counted
 from mac_runner.registry import results_specs
 from mac_runner.reports.outcomes import AGENTS, CONVERSATIONS, ended, outcome_measures
-from mac_runner.reports.rows import parse_row
 from mac_runner.rewards import WON
 
 _WON: Final = f"{WON} of agents"
@@ -93,7 +92,7 @@ def _values(data: RunData) -> tuple[dict[str, Values], bool]:
     """The values of a run, and whether its outcomes show that winners are agents."""
     found: dict[str, Values] = {}
     has_winners = False
-    for row in map(parse_row, data.read_rows()):
+    for row in data.ended():
         if row.reason is not None:
             continue
         values: dict[str, Sequence[float]] = {}

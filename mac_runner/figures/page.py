@@ -46,13 +46,6 @@ class Line(NamedTuple):
     text: str
 
 
-class Recorded(NamedTuple):
-    """An experiment as it was recorded."""
-
-    name: str
-    yaml: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """All that the page shows."""
@@ -63,7 +56,8 @@ class Report:
     """How far the run is, such as `as of …: 40 of 100 conversations have ended`."""
     facts: tuple[Line, ...]
     sections: tuple[Section, ...]
-    experiments: tuple[Recorded, ...]
+    experiments: tuple[Line, ...]
+    """What they are called, and their YAML as it was recorded."""
     versions: tuple[Line, ...]
     commands: tuple[Line, ...] = ()
     """How to look at the conversations."""

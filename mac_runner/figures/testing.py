@@ -12,7 +12,6 @@ from mac_runner.figures.outcomes import comparison_sections, failed_figure, outc
 from mac_runner.figures.page import (
     ROWS_MAX,
     Line,
-    Recorded,
     Report,
     cell_text,
     methods_text,

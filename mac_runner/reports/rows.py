@@ -13,7 +13,7 @@ import msgspec
 from mac_runner.results import parsed
 from mac_runner.store.fork import origin_of
 from mac_runner.structs import decode
-from mac_runner.types import JsonObject, JsonValue, TokenCount
+from mac_runner.types import JsonObject, TokenCount
 
 
 class _Timing(msgspec.Struct, frozen=True):
@@ -48,13 +48,6 @@ class Counts(msgspec.Struct, frozen=True):
     turns_by_definition: dict[str, Taken] = {}
 
 
-def cluster_of(group: JsonValue, fork_of: JsonValue) -> int | str | None:
-    """The cluster of an index row: its deal, or the conversation that it is a fork of; None for one by itself."""
-    if isinstance(group, int):
-        return group
-    return origin_of(fork_of) if isinstance(fork_of, str) else None
-
-
 class IndexRow(msgspec.Struct, frozen=True):
     """One ended conversation. `failed_attempts` are those before the one that ended so.
 
@@ -76,9 +69,24 @@ class IndexRow(msgspec.Struct, frozen=True):
     reward_errors: dict[str, str] = {}
 
     @property
+    def number(self) -> int:
+        """Its number in the plan, from 0; where deals are played several times, that of its deal."""
+        return self.index if self.group is None else self.group
+
+    @property
     def cluster(self) -> int | str | None:
-        """What it shares with conversations that are not independent of it (`cluster_of`)."""
-        return cluster_of(self.group, self.fork_of)
+        """What it shares with conversations that are not independent of it (`intervals.one_cluster`).
+
+        This is its deal, or the conversation that it is a fork of; None for one by itself.
+        """
+        if self.group is not None:
+            return self.group
+        return None if self.fork_of is None else origin_of(self.fork_of)
+
+    @property
+    def result(self) -> JsonObject | None:
+        """Its outcome; None where it failed, and where its outcome is no object."""
+        return self.outcome if self.reason is None and isinstance(self.outcome, dict) else None
 
     @property
     def reason(self) -> str | None:

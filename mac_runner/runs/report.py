@@ -24,7 +24,7 @@ from mac_runner.figures.engines import engine_section
 from mac_runner.figures.every_run import Played, endings_figure, last_sections, played
 from mac_runner.figures.model import Section
 from mac_runner.figures.outcomes import comparison_sections, outcome_sections
-from mac_runner.figures.page import Line, Recorded, Report
+from mac_runner.figures.page import Line, Report
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.printable import counted
 from mac_runner.results import count_text, decimal_text, number, section
@@ -71,7 +71,7 @@ class _Subject:
     accounts: JsonObject
     engines: EnginesPage
     reply_tokens: Mapping[str, Classes]
-    experiments: tuple[Recorded, ...]
+    experiments: tuple[Line, ...]
     usage: JsonObject
     state: str
     logs: int = 1
@@ -117,7 +117,7 @@ def _run(directory: Path, now: datetime) -> _Subject:
         accounts=section(contents.accounting, "models"),
         engines=(clock := _clock(_logs(sources), contents.disk)).page(),
         reply_tokens=clock.reply_tokens(),
-        experiments=(Recorded("The experiment as it was played", _yaml(contents.resolved)),),
+        experiments=(Line("The experiment as it was played", _yaml(contents.resolved)),),
         usage=contents.accounting,
         state=_state(map(read_standing, [directory]), [run], now),
     )
@@ -153,8 +153,8 @@ def _grid(directory: Path, now: datetime) -> _Subject:
         engines=(clock := _clock(logs, disk)).page(),
         reply_tokens=clock.reply_tokens(),
         experiments=(
-            Recorded("What the grid varies", yaml_text({"_grid": record.asked, "report": record.report})),
-            Recorded(
+            Line("What the grid varies", yaml_text({"_grid": record.asked, "report": record.report})),
+            Line(
                 f"The experiment of its first combination: {runs[0].name}",
                 _yaml(sources[0].contents.resolved),
             ),
@@ -197,7 +197,7 @@ def _two(directories: Sequence[Path], now: datetime) -> _Subject:
         engines=clock.page(),
         reply_tokens=clock.reply_tokens(),
         experiments=tuple(
-            Recorded(run.name, _yaml(source.contents.resolved)) for run, source in zip(runs, sources, strict=True)
+            Line(run.name, _yaml(source.contents.resolved)) for run, source in zip(runs, sources, strict=True)
         ),
         usage={},
         state=_state(map(read_standing, directories), runs, now),

@@ -12,7 +12,6 @@ from mac_runner.figures.testing import (
     Figure,
     Line,
     Method,
-    Recorded,
     Report,
     RunData,
     Section,
@@ -59,7 +58,7 @@ def report(*figures: Figure, word: str = "town") -> Report:
         state="Complete: 3 of 3 conversations have ended.",
         facts=(Line(word, word),),
         sections=(Section(id="wins-of", title=word, figures=figures, notes=(word,)),),
-        experiments=(Recorded(word, f"seed: 1\nname: {word}\n"),),
+        experiments=(Line(word, f"seed: 1\nname: {word}\n"),),
         versions=(Line("mac_runner", "1"),),
         commands=(Line("List them", f"mac-run show {word}"),),
     )

@@ -204,8 +204,8 @@ KINDS: Final = _shares(
 def games_of(data: RunData) -> Iterator[tuple[Game, int, int | str | None]]:
     """The finished games of a run, in task order, each with its number and its cluster."""
     for ended in data.ended():
-        if ended.outcome is not None:
-            game = parsed(Game, ended.outcome, f"the outcome of {ended.task_id} in the index")
+        if ended.result is not None:
+            game = parsed(Game, ended.result, f"the outcome of {ended.task_id} in the index")
             yield game, ended.number, ended.cluster
 
 
@@ -219,7 +219,7 @@ class Dealt(NamedTuple):
 
 def failed_games(data: RunData) -> list[list[Dealt]]:
     """The players of the games of a run that failed, none where they were not recorded."""
-    players: dict[str, list[Dealt]] = {ended.task_id: [] for ended in data.ended() if ended.outcome is None}
+    players: dict[str, list[Dealt]] = {ended.task_id: [] for ended in data.ended() if ended.result is None}
     for row in data.read_table("agents", lambda row: row.get("task_id") in players) if players else ():
         role = ROLES.get(str(row.get("role")))
         one = Dealt(str(row["definition"]), str(row["model"]), "" if role is None else role.faction)
@@ -239,7 +239,7 @@ def failed_with(measure: Measure, keys: Keys, games: Iterable[Sequence[Dealt]]) 
 
 def claims_by_kind(data: RunData) -> tuple[JsonObject, str]:
     """The counts of `KINDS`, and how many games they are of where these are not all."""
-    clusters = {ended.task_id: ended.cluster for ended in data.ended() if ended.outcome is not None}
+    clusters = {ended.task_id: ended.cluster for ended in data.ended() if ended.result is not None}
     step = max(1, -(-len(clusters) // READ_MAX))
     chosen, counted = frozenset([*clusters][::step]), Counted([KINDS])
     table = data.read_table("claims", lambda row: row.get("task_id") in chosen)
