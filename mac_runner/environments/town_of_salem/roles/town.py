@@ -336,10 +336,6 @@ PATIENT_ATTACKED = Notice(
 )
 
 
-def _patients(state: GameState, player: Player) -> tuple[int, ...]:
-    return others(state, player) if SELF_HEALS in player.marks else everybody(state, player)
-
-
 def _heal(night: NightState, action: NightAction) -> None:
     if action.targets == (action.seat,):
         night.mark_for_good(action.seat, SELF_HEALS)
@@ -367,7 +363,7 @@ DOCTOR = _protective(
             help="protect that player from attacks tonight (yourself once in the game)",
             step=Step.PROTECT,
             effect=_heal,
-            aims=_patients,
+            aims=lambda state, player: (others if SELF_HEALS in player.marks else everybody)(state, player),
             # The one self-heal is the Doctor's own to give away.
             is_forced_on_self=False,
         ),

@@ -278,10 +278,6 @@ def try_if_enough(changed: Changed, target: int) -> Changed:
     return Changed(trial.state, changed.events + trial.events)
 
 
-def _offer_unvote(state: GameState, player: Player) -> Offer | None:
-    return Offer(verb="unvote") if state.phase is Phase.VOTING and player.seat in state.votes else None
-
-
 def _unvote(state: GameState, act: Act) -> Changed:
     left = {seat: vote for seat, vote in state.votes.items() if seat != act.seat}
     event = public(
@@ -299,19 +295,11 @@ def _offer_ballot(state: GameState, player: Player) -> Offer | None:
     return Offer(verb="ballot", choices=tuple(Ballot))
 
 
-def _cast(state: GameState, act: Act) -> Changed:
-    return Changed(replace(state, ballots={**state.ballots, act.seat: Ballot(act.choice)}))
-
-
 def _offer_bid(state: GameState, player: Player) -> Offer | None:
     # A player who may not speak has no use for the floor.
     if state.phase is not Phase.BIDDING or not player.alive or player.is_blackmailed:
         return None
     return Offer(verb="bid", choices=tuple(str(bid) for bid in range(BID_MAX + 1)))
-
-
-def _bid(state: GameState, act: Act) -> Changed:
-    return Changed(replace(state, bids={**state.bids, act.seat: int(act.choice)}))
 
 
 @follows_roles
@@ -375,15 +363,6 @@ def _ability_specs() -> Iterable[ActSpec]:
         )
 
 
-def _offer_will(state: GameState, player: Player) -> Offer | None:
-    # A will is frozen once its writer is condemned (rules, section 12).
-    return Offer(verb="will") if player.alive and state.phase is not Phase.LAST_WORDS else None
-
-
-def _offer_death_note(state: GameState, player: Player) -> Offer | None:
-    return Offer(verb="death_note") if player.alive and ROLES[player.role].leaves_notes else None
-
-
 def _write(state: GameState, act: Act) -> Changed:
     # A player keeps what is written under the name of its act.
     written: dict[str, Any] = {act.verb: act.text}
@@ -419,7 +398,7 @@ def _table() -> Mapping[str, ActSpec]:
         ActSpec(
             verb="unvote",
             help="take back your vote",
-            offer=_offer_unvote,
+            offer=lambda state, player: Offer(verb="unvote") if player.seat in state.votes else None,
             perform=_unvote,
             takes_speech=True,
         ),
@@ -428,7 +407,7 @@ def _table() -> Mapping[str, ActSpec]:
             slots=(CHOICE,),
             help="judge the accused: guilty, innocent or abstain",
             offer=_offer_ballot,
-            perform=_cast,
+            perform=lambda state, act: Changed(replace(state, ballots={**state.ballots, act.seat: Ballot(act.choice)})),
             takes_speech=True,
         ),
         ActSpec(
@@ -436,7 +415,7 @@ def _table() -> Mapping[str, ActSpec]:
             slots=(CHOICE,),
             help=f"bid for the floor, from 0 (let others speak) to {BID_MAX} (I must speak now)",
             offer=_offer_bid,
-            perform=_bid,
+            perform=lambda state, act: Changed(replace(state, bids={**state.bids, act.seat: int(act.choice)})),
             is_scale=True,
             is_played=lambda options: options.discussion_mode == "bidding",
         ),
@@ -451,7 +430,10 @@ def _table() -> Mapping[str, ActSpec]:
             verb="will",
             slots=(WORDS, CHANNEL),
             help=f"replace your last will, at most {WILL_CHARS_MAX} characters; it is read out when you die",
-            offer=_offer_will,
+            # A will is frozen once its writer is condemned (rules, section 12).
+            offer=lambda state, player: (
+                Offer(verb="will") if player.alive and state.phase is not Phase.LAST_WORDS else None
+            ),
             perform=_write,
             is_side_act=True,
             text_chars_max=WILL_CHARS_MAX,
@@ -460,7 +442,9 @@ def _table() -> Mapping[str, ActSpec]:
             verb="death_note",
             slots=(WORDS, CHANNEL),
             help=f"replace the note that is found with those you kill, at most {WILL_CHARS_MAX} characters",
-            offer=_offer_death_note,
+            offer=lambda state, player: (
+                Offer(verb="death_note") if player.alive and ROLES[player.role].leaves_notes else None
+            ),
             perform=_write,
             is_side_act=True,
             text_chars_max=WILL_CHARS_MAX,

@@ -15,7 +15,6 @@ from mac_runner.environments.town_of_salem.model.events import (
     BLOCK_RESISTED,
     DEFENCE_TOO_STRONG,
     TARGET_JAILED,
-    Event,
     with_article,
 )
 from mac_runner.environments.town_of_salem.model.role import (
@@ -58,7 +57,9 @@ def play_out(state: GameState) -> NightState:
         _play(night, step)
     night.actions = [action for action in night.actions if action.seat not in night.blocked]
     _settle_orders(night)
-    _settle_visits(night)
+    for action in sorted(night.actions, key=lambda action: action.seat):
+        if night.ability(action).is_visit and action.targets:
+            night.visit(action.seat, night.house(action))
     for step in (Step.PROTECT, Step.INVESTIGATE, Step.ATTACK):
         _play(night, step)
     judge(night)
@@ -111,12 +112,6 @@ def _settle_orders(night: NightState) -> None:
             night.notes.append(Note(how, (seat,), was=was, now=now))
 
 
-def _settle_visits(night: NightState) -> None:
-    for action in sorted(night.actions, key=lambda action: action.seat):
-        if night.ability(action).is_visit and action.targets:
-            night.visit(action.seat, night.house(action))
-
-
 def judge(night: NightState) -> None:
     """Settle all attacks of the night and record the deaths."""
     attacks = [attack for attack in night.attacks if _can_reach(night, attack)]
@@ -142,11 +137,11 @@ def judge(night: NightState) -> None:
     for seat, overcome in sorted(fatal.items()):
         _overcome(night, seat, overcome, met[seat])
     # A player who died of one attack does not learn of being saved from another.
-    night.events = [event for event in night.events if not (event.kind is ATTACKED and _is_to(event, night))]
-
-
-def _is_to(event: Event, night: NightState) -> bool:
-    return event.audience is not None and event.audience <= night.fatal.keys()
+    night.events = [
+        event
+        for event in night.events
+        if event.kind is not ATTACKED or event.audience is None or not event.audience <= night.fatal.keys()
+    ]
 
 
 def _can_reach(night: NightState, attack: Attack) -> bool:
