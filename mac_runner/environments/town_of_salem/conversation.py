@@ -17,10 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
 
 from mac_runner.config import RetryConfig
 from mac_runner.environments.dialogue import Dialogue, Tried
@@ -60,9 +58,6 @@ from mac_runner.environments.town_of_salem.seat.replies import Chosen, read
 from mac_runner.environments.town_of_salem.seat.tools import TOOL_CALLS_PER_TURN_MAX, observe
 from mac_runner.environments.town_of_salem.settings import GameLatency
 from mac_runner.types import JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
-
-_Given = ParamSpec("_Given")
-_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,19 +301,6 @@ class GameLoop:
         }
 
 
-def _knows_its_roles(
-    method: Callable[Concatenate[Game, _Given], _Found],
-) -> Callable[Concatenate[Game, _Given], _Found]:
-    """Decorator: the catalogue of the game is in force."""
-
-    @wraps(method)
-    def call(game: Game, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Found:
-        with game.catalogue.in_force():
-            return method(game, *args, **kwargs)
-
-    return call
-
-
 class Game(Dialogue[Chosen]):
     """One game of Town of Salem; see `environments.base.Conversation` for the contract."""
 
@@ -365,13 +347,12 @@ class Game(Dialogue[Chosen]):
         return self._game.log
 
     @property
-    @_knows_its_roles
     def outcome(self) -> JsonObject | None:
         """None while the game goes on, then its ending and how each player fared."""
         if self._outcome is None and self._game.state.result is not None:
-            seen = self._hindsight()
             counts = [reply_counts(self._replies[name], self._waits[name]) for name in self._agents]
-            self._outcome = outcome_of(self._game.state, self._task, self._game.log, seen, counts)
+            with self.catalogue.in_force():
+                self._outcome = outcome_of(self._game.state, self._task, self._game.log, self._hindsight(), counts)
         return self._outcome
 
     def _hindsight(self) -> Hindsight:
@@ -387,14 +368,14 @@ class Game(Dialogue[Chosen]):
         """Rounds before the open one."""
         return self._game.state.round
 
-    @_knows_its_roles
     def turns(self) -> tuple[Turn, ...]:
         """One turn for each seat that has not answered; in a sequential round each waits for the one before.
 
         Under information lag there is one per slot, and each is a round of its own, numbered as they start.
         """
         if self._open is None:
-            self._open = tuple([self._asked(turn) for turn in self._game.open_turns()])
+            with self.catalogue.in_force():
+                self._open = tuple([self._asked(turn) for turn in self._game.open_turns()])
         return self._open
 
     def _asked(self, open_turn: OpenTurn) -> Turn:
@@ -406,26 +387,26 @@ class Game(Dialogue[Chosen]):
             after=frozenset(agents[seat].agent_id for seat in open_turn.after),
         )
 
-    @_knows_its_roles
     def prompt(self, turn: Turn) -> Prompt:
         """The rules, the record, what the seat knows and is asked, and this turn so far."""
         seat = self._agents[turn.agent].seat
         asking = self._asking[seat]
         tried = self._tried.get(turn.agent, ())
         observed = tuple([each.receipt.detail for each in tried if each.receipt.kind is ReceiptKind.OBSERVATION])
-        return self._context.prompt(
-            view_of(self._game.state, self._game.log, seat, observed),
-            [message for each in tried for message in _said(each, asking)],
-            asking=asking,
-            may_ask=turn.step < TOOL_CALLS_PER_TURN_MAX,
-            tokens_max=self._windows.get(seat),
-        )
+        with self.catalogue.in_force():
+            return self._context.prompt(
+                view_of(self._game.state, self._game.log, seat, observed),
+                [message for each in tried for message in _said(each, asking)],
+                asking=asking,
+                may_ask=turn.step < TOOL_CALLS_PER_TURN_MAX,
+                tokens_max=self._windows.get(seat),
+            )
 
-    @_knows_its_roles
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
         """Answer a tool request, ask for a correction, or take the act (`wait` when no corrections are left)."""
         self._open = None
-        return super().receive(turn, reply)
+        with self.catalogue.in_force():
+            return super().receive(turn, reply)
 
     def _read(self, turn: Turn, reply: Reply) -> Chosen | Problem | Receipt:
         self._game.completion_tokens += reply.tokens.completion
@@ -469,10 +450,10 @@ class Game(Dialogue[Chosen]):
         reason = f"the prompt does not fit the engine's context; it is asked again with about {limit} tokens"
         return Receipt(kind=ReceiptKind.CORRECTION, detail=reason)
 
-    @_knows_its_roles
     def record(self) -> JsonObject:
         """The cast, every event with its audience, every act, and the truth about them."""
-        return record_of(self._game.state, self._game.log, self._task, self._game.acts, self._hindsight())
+        with self.catalogue.in_force():
+            return record_of(self._game.state, self._game.log, self._task, self._game.acts, self._hindsight())
 
     def fingerprint(self) -> str:
         """SHA-256 of the state, the log, the acts and the turns under way."""
