@@ -322,9 +322,12 @@ class Role:
 
     id: str = field(init=False)
     """The role's name in YAML, state and transcripts."""
+    by_verb: Mapping[str, Ability] = field(init=False, compare=False)
+    """Its abilities."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", self.name.lower())
+        object.__setattr__(self, "by_verb", {ability.verb: ability for ability in self.abilities})
 
     def card_text(self, roles: Collection[Role], options: Options) -> str:
         """What players read about it in a game with these roles and rules."""

@@ -159,10 +159,9 @@ def _set(roles: Iterable[Role]) -> None:
 
 def _check(role: Role, other: Role) -> None:
     """An ability's verb and the name of a cause mean the same in all roles."""
-    verbs = {ability.verb: ability for ability in other.abilities}
-    for ability in role.abilities:
-        if ability.verb in verbs and _form(ability) != _form(verbs[ability.verb]):
-            raise ValueError(f"<{ability.verb}> of {role.name} differs from that of {other.name}")
+    for verb, ability in role.by_verb.items():
+        if verb in other.by_verb and _form(ability) != _form(other.by_verb[verb]):
+            raise ValueError(f"<{verb}> of {role.name} differs from that of {other.name}")
     lines = {cause.name: cause for cause in other.causes}
     for cause in role.causes:
         if lines.get(cause.name, cause) != cause:

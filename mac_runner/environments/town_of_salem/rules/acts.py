@@ -302,16 +302,9 @@ def _offer_bid(state: GameState, player: Player) -> Offer | None:
     return Offer(verb="bid", choices=tuple(str(bid) for bid in range(BID_MAX + 1)))
 
 
-@follows_roles
-@cache
-def abilities() -> Mapping[tuple[str, str], Ability]:
-    """Role and verb to ability."""
-    return {(role.id, ability.verb): ability for role in ROLES.values() for ability in role.abilities}
-
-
 def _offer_ability(verb: str) -> Callable[[GameState, Player], Offer | None]:
     def offer(state: GameState, player: Player) -> Offer | None:
-        ability = abilities().get((player.role, verb))
+        ability = ROLES[player.role].by_verb.get(verb)
         targets = None if ability is None else ability.offer(state, player)
         if ability is None or targets is None:
             return None
@@ -323,7 +316,7 @@ def _offer_ability(verb: str) -> Callable[[GameState, Player], Offer | None]:
 
 def _use_ability(state: GameState, act: Act) -> Changed:
     player = state.players[act.seat]
-    ability = abilities().get((player.role, act.verb))
+    ability = ROLES[player.role].by_verb[act.verb]
     if isinstance(ability, DayAbility):
         if ability.uses is not None:
             player = player.with_uses(act.verb, player.uses[act.verb] - 1)
@@ -348,7 +341,7 @@ def _slots_of(ability: Ability) -> tuple[Slot, ...]:
 
 def _ability_specs() -> Iterable[ActSpec]:
     """The abilities of all roles, by verb."""
-    by_verb = {verb: ability for (_, verb), ability in abilities().items()}
+    by_verb = {verb: ability for role in ROLES.values() for verb, ability in role.by_verb.items()}
     for verb, ability in sorted(by_verb.items()):
         yield ActSpec(
             verb=verb,
@@ -477,9 +470,7 @@ ACTS: Mapping[str, ActSpec] = RoleTable(_table)
 @cache
 def _specs_of(role: str) -> tuple[ActSpec, ...]:
     """The acts that a role may ever choose: an ability is for those whose role has it."""
-    owned = abilities()
-    verbs = {verb for _, verb in owned}
-    return tuple(spec for spec in ACTS.values() if spec.verb not in verbs or (role, spec.verb) in owned)
+    return tuple(spec for spec in ACTS.values() if not spec.is_ability or spec.verb in ROLES[role].by_verb)
 
 
 def offers(state: GameState, seat: int) -> tuple[Offer, ...]:
