@@ -29,9 +29,9 @@ from mac_runner.environments.town_of_salem.hindsight import (
     ActRecord,
     Hindsight,
     Refusal,
+    as_json,
     hindsight_of,
     outcome_of,
-    record_of,
 )
 from mac_runner.environments.town_of_salem.model.events import Events
 from mac_runner.environments.town_of_salem.model.role import Changed
@@ -352,13 +352,13 @@ class Game(Dialogue[Chosen]):
         if self._outcome is None and self._game.state.result is not None:
             counts = [reply_counts(self._replies[name], self._waits[name]) for name in self._agents]
             with self.catalogue.in_force():
-                self._outcome = outcome_of(self._game.state, self._task, self._game.log, self._hindsight(), counts)
+                self._outcome = outcome_of(self._game.state, self._task, self._hindsight(), counts)
         return self._outcome
 
     def _hindsight(self) -> Hindsight:
         """What is known by now; kept once the game is over."""
         game = self._game
-        seen = self._seen or hindsight_of(game.state, game.log.events, game.acts, game.dusks)
+        seen = self._seen or hindsight_of(game.state, game.log, self._task, game.acts, game.dusks)
         if game.state.result is not None:
             self._seen = seen
         return seen
@@ -453,7 +453,7 @@ class Game(Dialogue[Chosen]):
     def record(self) -> JsonObject:
         """The cast, every event with its audience, every act, and the truth about them."""
         with self.catalogue.in_force():
-            return record_of(self._game.state, self._game.log, self._task, self._game.acts, self._hindsight())
+            return as_json(self._hindsight().record)
 
     def fingerprint(self) -> str:
         """SHA-256 of the state, the log, the acts and the turns under way."""

@@ -1,24 +1,22 @@
 """What is measured in a finished game: counts for each seat, as `measures.py` lists them.
 
-One pass over the events, with the claims and stated probabilities of each where they were made.
+All of it is counted from the record, with the states at dusk and the words that were said.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from mac_runner.environments.dialogue import Replies
-from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, estimates, leaning
-from mac_runner.environments.town_of_salem.history import effects
+from mac_runner.environments.town_of_salem.claims import ClaimKind, Says, estimates
 from mac_runner.environments.town_of_salem.measures import Count
-from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind
-from mac_runner.environments.town_of_salem.model.role import NightState
-from mac_runner.environments.town_of_salem.model.state import TEAMS, Faction, GameState, Phase
-from mac_runner.environments.town_of_salem.record import Verdict
-from mac_runner.environments.town_of_salem.roles import ROLES, Role
-from mac_runner.environments.town_of_salem.verdicts import JudgedClaim, Utterance, fits, opposes_town
+from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, EventKind
+from mac_runner.environments.town_of_salem.model.role import NightState, Step
+from mac_runner.environments.town_of_salem.model.state import TEAMS, Ballot, GameState, NightAction, Phase
+from mac_runner.environments.town_of_salem.record import Claim, GameRecord, Verdict, Voting
+from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
+from mac_runner.environments.town_of_salem.verdicts import Utterance, fits, opposes_town
 from mac_runner.types import ReceiptKind
 
 _VERDICTS = {Verdict.HONEST: Count.HONEST, Verdict.LIE: Count.LIE, Verdict.UNCLEAR: Count.UNCLEAR}
@@ -27,14 +25,6 @@ _KINDS = {
     ReceiptKind.DEFAULT: Count.DEFAULT,
     ReceiptKind.OBSERVATION: Count.TOOL,
 }
-_SEEN = frozenset(
-    {
-        *(EventKind.ROLE_CARD, EventKind.CONVERTED, EventKind.DEATH, EventKind.REVEALED, EventKind.REVIVED),
-        *(EventKind.VOTING_START, EventKind.VOTE, EventKind.UNVOTE, EventKind.TRIAL, EventKind.SPEECH),
-        *(EventKind.BALLOTS, EventKind.VERDICT),
-    }
-)
-"""The kinds of events that change what is counted."""
 
 
 def reply_counts(replies: Replies, waits: int) -> Counter[str]:
@@ -58,296 +48,185 @@ def reply_counts(replies: Replies, waits: int) -> Counter[str]:
 
 def measure(
     state: GameState,
-    events: Sequence[Event],
-    nights: Iterable[tuple[GameState, NightState]],
+    game: GameRecord,
+    nights: Sequence[tuple[GameState, NightState]],
     words: Iterable[Utterance],
-    claims: Iterable[JudgedClaim],
 ) -> list[Counter[str]]:
     """The counts of each seat of a finished game."""
-    nights = tuple(nights)
-    game = _Pass(state, events, {dusk.day: dusk for dusk, _ in nights})
-    claims_at: defaultdict[int, list[JudgedClaim]] = defaultdict(list)
-    for claim in claims:
-        claims_at[claim.said.event].append(claim)
-    words_at: defaultdict[int, list[Utterance]] = defaultdict(list)
+    counted = _Counted(state, game, {dusk.day: dusk for dusk, _ in nights})
+    for voting in game.votings:
+        counted.count_votes(voting)
+        counted.count_trial(voting)
+    for number in range(len(game.claims)):
+        counted.count_claim(number)
     for said in words:
-        words_at[said.event].append(said)
-    for place, event in enumerate(events):
-        game.see(event)
-        for claim in claims_at.get(place, ()):
-            game.hear(claim)
-        for said in words_at.get(place, ()):
-            game.note_estimates(said)
-    game.end_day()
-    for player in state.players:
-        if ROLES[player.dealt].is_key:
-            game.rows[player.name][Count.KEY_ROLE] = 1
-            game.rows[player.name][Count.KEY_ROLE_ALIVE] = int(player.alive)
+        counted.count_estimates(said)
+    rows = counted.rows
+    living = game.living_at(len(game.events))
+    for member in game.cast:
+        if ROLES[member.role].is_key:
+            rows[member.name][Count.KEY_ROLE] = 1
+            rows[member.name][Count.KEY_ROLE_ALIVE] = int(member.name in living)
     for dusk, night in nights:
-        for seat, had_effect in effects(dusk, night):
-            row = game.rows[state.players[seat].name]
+        for seat, had_effect in _effects(dusk, night):
+            row = rows[state.players[seat].name]
             row[Count.NIGHT_ACT] += 1
             row[Count.NIGHT_EFFECT] += had_effect
-    return [game.rows[player.name] for player in state.players]
+    return [*rows.values()]
 
 
-@dataclass(slots=True)
-class _Lie:
-    """A lie, and what came of it so far."""
+class _Counted:
+    """The counts of a game by player; a place is that of an event in the record."""
 
-    claim: Claim
-    speaker: str
-    about: str
-    faction: Faction
-    """That of the speaker."""
-    followers: int = 0
+    def __init__(self, state: GameState, game: GameRecord, dusks: dict[int, GameState]) -> None:
+        self.rows: dict[str, Counter[str]] = {name: Counter() for name in game.names}
+        self._game, self._state, self._dusks = game, state, dusks
+        self._public = [(number, claim) for number, claim in enumerate(game.claims) if claim.channel == "public"]
+        """Each with its number among all claims."""
+        self._shown: list[tuple[int, str, Role]] = []
+        """Where all were shown which role of whom, at a death or by the player."""
+        self._revealed: dict[str, int] = {}
+        """Where players first showed themselves."""
+        for place, event in enumerate(game.events):
+            if event.kind == EventKind.REVEALED:
+                self._revealed.setdefault(event.said("player"), place)
+            if event.kind in (EventKind.DEATH, EventKind.REVEALED) and event.said("role") != UNKNOWN_ROLE:
+                self._shown.append((place, event.said("player"), ROLES[event.said("role").lower()]))
 
+    def _role(self, name: str, place: int) -> Role:
+        return ROLES[self._game.role_at(name, place).lower()]
 
-@dataclass(slots=True)
-class _Trial:
-    accused: str
-    backers: list[str]
-    has_spoken: bool = False
-    ballots: dict[str, list[str]] = field(default_factory=dict)
+    def _opposes(self, name: str, place: int) -> bool:
+        return opposes_town(self._role(name, place)) is True
 
-
-class _Pass:
-    """A game as it went, event by event; players by name."""
-
-    def __init__(self, state: GameState, events: Iterable[Event], dusks: dict[int, GameState]) -> None:
-        self.rows: dict[str, Counter[str]] = {player.name: Counter() for player in state.players}
-        self._state, self._dusks = state, dusks
-        self._names = tuple(self.rows)
-        self._roles: dict[str, Role] = {}
-        self._evil: set[str] = set()
-        """Those who oppose the Town, dead or alive."""
-        for player in state.players:
-            self._change_role(player.name, ROLES[player.dealt])
-        self._living = set(self._names)
-        self._seats = {player.name: player.seat for player in state.players}
-        self._to_be_revealed = {event.text("player") for event in events if event.kind is EventKind.REVEALED}
-        """Those who will show themselves."""
-        self._day = 1
-        self._standing: dict[str, str] = {}
-        self._nominations: list[tuple[str, str]] = []
-        self._last_voter = ""
-        """Who voted in the event before this one."""
-        self._trial: _Trial | None = None
-        self._accused: set[str] = set()
-        """Those whom another has accused or voted for."""
-        self._lies: defaultdict[str, list[_Lie]] = defaultdict(list)
-        """By the player they are about, those that nothing has contradicted."""
-        self._heard: list[_Lie] = []
-        """Those said to all today."""
-        self._judged_until = 0
-        """How many of these had been heard at the last vote or ballot."""
-        self._spoken_for: defaultdict[str, set[str]] = defaultdict(set)
-        """By player, those who spoke for them today."""
-
-    def see(self, event: Event) -> None:
-        """Go on by one event."""
-        if event.day != self._day:
-            self.end_day()
-            self._day = event.day
-        voter, self._last_voter = self._last_voter, ""
-        if event.kind not in _SEEN:
-            return
-        match event.kind:
-            case EventKind.ROLE_CARD | EventKind.CONVERTED:
-                for seat in event.audience or ():
-                    self._change_role(self._names[seat], ROLES[event.text("role").lower()])
-            case EventKind.VOTING_START:
-                self._standing, self._nominations = {}, []
-            case EventKind.VOTE:
-                self._vote(event.text("player"), event.text("target"))
-            case EventKind.UNVOTE:
-                self._standing.pop(event.text("player"), None)
-            case EventKind.TRIAL:
-                self._open_trial(event.text("accused"), voter)
-            case EventKind.SPEECH if self._trial and event.phase is Phase.DEFENCE:
-                self._trial.has_spoken = True
-            case EventKind.BALLOTS if self._trial:
-                self._trial.ballots = {key: event.names(key) for key in ("guilty", "innocent", "abstain")}
-            case EventKind.VERDICT if self._trial:
-                self._judge(self._trial, is_guilty=bool(event.data["is_guilty"]))
-                self._trial = None
-            case EventKind.DEATH:
-                self._living.discard(event.text("player"))
-                self._show(event)
-            case EventKind.REVEALED:
-                self._to_be_revealed.discard(event.text("player"))
-                self._show(event)
-            case EventKind.REVIVED:
-                self._living.add(event.text("player"))
-            case _:
-                pass
-
-    def _vote(self, voter: str, target: str) -> None:
-        row, is_right = self.rows[voter], self._opposes(target)
-        row[f"{Count.VOTE}.{self._day}"] += 1
-        row[f"{Count.VOTE_RIGHT}.{self._day}"] += is_right
-        row[f"{Count.VOTE_CHANCE}.{self._day}"] += self._chance(voter)
-        self._standing.pop(voter, None)
-        if target not in self._standing.values():
-            row[Count.NOMINATION] += 1
-            self._nominations.append((voter, target))
-        self._standing[voter] = target
-        self._last_voter = voter
-        self._accused.add(target)
-        self._follow(voter, target, is_against=True)
-
-    def _chance(self, voter: str) -> int:
+    def _chance(self, voter: str, place: int) -> int:
         """How many of the other living oppose the Town, in thousandths."""
-        others = len(self._living) - (voter in self._living)
-        evil = len(self._living & self._evil) - (voter in self._evil and voter in self._living)
-        return round(1000 * evil / others) if others else 0
+        others = [name for name in self._game.living_at(place) if name != voter]
+        evil = sum(self._opposes(name, place) for name in others)
+        return round(1000 * evil / len(others)) if others else 0
 
-    def _opposes(self, name: str) -> bool:
-        return name in self._evil
+    def count_votes(self, voting: Voting) -> None:
+        """Count votes by whom they are for, and what became of the first ones for a player."""
+        standing: dict[str, str] = {}
+        for vote in voting.votes:
+            standing.pop(vote.voter, None)
+            if not vote.is_given:
+                continue
+            row = self.rows[vote.voter]
+            row[f"{Count.VOTE}.{voting.day}"] += 1
+            row[f"{Count.VOTE_RIGHT}.{voting.day}"] += self._opposes(vote.target, vote.place)
+            row[f"{Count.VOTE_CHANCE}.{voting.day}"] += self._chance(vote.voter, vote.place)
+            if vote.target not in standing.values():
+                row[Count.NOMINATION] += 1
+                row[Count.NOMINATION_TRIED] += vote.target == voting.accused
+            standing[vote.voter] = vote.target
+            if voting.trial == vote.place + 1:
+                row[Count.VOTE_DECISIVE] += 1
+                row[Count.VOTE_DECISIVE_RIGHT] += self._opposes(voting.accused, vote.place)
 
-    def _change_role(self, name: str, role: Role) -> None:
-        self._roles[name] = role
-        if opposes_town(role):
-            self._evil.add(name)
-        else:
-            self._evil.discard(name)
-
-    def _open_trial(self, accused: str, voter: str) -> None:
-        for nominator, target in self._nominations:
-            self.rows[nominator][Count.NOMINATION_TRIED] += target == accused
-        if voter:
-            self.rows[voter][Count.VOTE_DECISIVE] += 1
-            self.rows[voter][Count.VOTE_DECISIVE_RIGHT] += self._opposes(accused)
-        backers = [name for name, target in self._standing.items() if target == accused]
-        self._trial = _Trial(accused, backers)
-        self._standing, self._nominations = {}, []
-
-    def _judge(self, trial: _Trial, *, is_guilty: bool) -> None:
-        weights = {name: self._weight(name) for side in ("guilty", "innocent") for name in trial.ballots[side]}
-        margin = sum(weights[name] for name in trial.ballots["guilty"])
-        margin -= sum(weights[name] for name in trial.ballots["innocent"])
-        is_evil = self._opposes(trial.accused)
+    def count_trial(self, voting: Voting) -> None:
+        """Count the ballots of a trial, and what words for the accused came to."""
+        place, day, accused = voting.judged, voting.day, voting.accused
+        if place is None or voting.verdict is None:
+            return
+        is_guilty, is_evil = voting.verdict == "guilty", self._opposes(accused, place)
+        guilty = voting.judges(Ballot.GUILTY)
+        weights = {name: self._weight(name, place) for name in (*guilty, *voting.judges(Ballot.INNOCENT))}
+        margin = sum(weight if name in guilty else -weight for name, weight in weights.items())
         for name, weight in weights.items():
-            row, condemns = self.rows[name], name in trial.ballots["guilty"]
+            row, condemns = self.rows[name], name in guilty
             is_right = condemns == is_evil
             # An innocent ballot on a player drawn by lot is right where a guilty one is wrong.
-            chance = self._chance(name) if condemns else 1000 - self._chance(name)
-            row[f"{Count.BALLOT}.{self._day}"] += 1
-            row[f"{Count.BALLOT_RIGHT}.{self._day}"] += is_right
-            row[f"{Count.BALLOT_CHANCE}.{self._day}"] += chance
+            chance = self._chance(name, place)
+            row[f"{Count.BALLOT}.{day}"] += 1
+            row[f"{Count.BALLOT_RIGHT}.{day}"] += is_right
+            row[f"{Count.BALLOT_CHANCE}.{day}"] += chance if condemns else 1000 - chance
             is_decisive = condemns == is_guilty and (margin - weight <= 0 if condemns else margin + weight > 0)
             row[Count.BALLOT_DECISIVE] += is_decisive
             row[Count.BALLOT_DECISIVE_RIGHT] += is_decisive and is_right
             if condemns and is_guilty:
                 row[Count.LYNCH] += 1
                 row[Count.MISLYNCH] += not is_evil
-            self._follow(name, trial.accused, is_against=condemns)
-        self._acquit(trial, is_acquitted=not is_guilty)
-
-    def _acquit(self, trial: _Trial, *, is_acquitted: bool) -> None:
-        """Count what words for the accused came to."""
-        row = self.rows[trial.accused]
+        row = self.rows[accused]
         row[Count.TRIED] += 1
-        row[Count.ACQUITTED] += is_acquitted
-        if trial.has_spoken:
+        row[Count.ACQUITTED] += not is_guilty
+        if any(
+            event.kind == EventKind.SPEECH and event.phase is Phase.DEFENCE
+            for event in self._game.events[voting.trial : place]
+        ):
+            backers = [vote.voter for vote in voting.standing]
             row[Count.DEFENDED] += 1
-            row[Count.DEFENDED_ACQUITTED] += is_acquitted
-            row[Count.BACKER] += len(trial.backers)
-            row[Count.BACKER_SWAYED] += sum(name not in trial.ballots["guilty"] for name in trial.backers)
-        for name in self._spoken_for[trial.accused]:
+            row[Count.DEFENDED_ACQUITTED] += not is_guilty
+            row[Count.BACKER] += len(backers)
+            row[Count.BACKER_SWAYED] += sum(name not in guilty for name in backers)
+        spoke_for = {
+            claim.player
+            for _, claim in self._public
+            if claim.day == day and claim.event < place and claim.player != claim.about == accused and claim.leaning > 0
+        }
+        for name in spoke_for:
             self.rows[name][Count.SPOKE_FOR] += 1
-            self.rows[name][Count.SPOKE_FOR_ACQUITTED] += is_acquitted
+            self.rows[name][Count.SPOKE_FOR_ACQUITTED] += not is_guilty
 
-    def _weight(self, name: str) -> int:
+    def _weight(self, name: str, place: int) -> int:
         """How much a ballot weighs: by the player's marks at dusk, unless they showed themselves in between."""
-        if name in self._to_be_revealed:
+        if place < self._revealed.get(name, -1):
             return 1
-        player = self._dusks.get(self._day, self._state).players[self._seats[name]]
+        state = self._dusks.get(self._game.events[place].day, self._state)
+        player = next(player for player in state.players if player.name == name)
         return ROLES[player.role].votes(player)
 
-    def _show(self, event: Event) -> None:
-        """Contradict lies by a role that all are shown."""
-        name, shown = event.text("player"), event.text("role")
-        if shown == UNKNOWN_ROLE:
-            return
-        role = ROLES[shown.lower()]
-        self._contradict(name, lambda lie: lie.claim.says is not Says.WAS_ROLE and fits(lie.claim, role) is False)
-
-    def hear(self, judged: JudgedClaim) -> None:
-        """Count a claim, and let it contradict earlier lies."""
-        said, claim, about, speaker = judged.said, judged.claim, judged.about, judged.said.player
-        row = self.rows[speaker]
-        is_other, is_public, leans = about != speaker, said.channel == "public", leaning(claim)
-        row[_VERDICTS[judged.verdict]] += 1
-        row[Count.HONEST_WRONG] += judged.verdict is Verdict.HONEST and judged.is_so is False
-        if is_other and claim.is_against:
-            opposes = opposes_town(judged.role)
+    def count_claim(self, number: int) -> None:
+        """Count a claim by what it is worth, and a lie by what came of it."""
+        claim = self._game.claims[number]
+        row = self.rows[claim.player]
+        row[_VERDICTS[claim.verdict]] += 1
+        row[Count.HONEST_WRONG] += claim.verdict is Verdict.HONEST and claim.is_so is False
+        if claim.about != claim.player and claim.words.is_against:
+            opposes = opposes_town(self._role(claim.about, claim.event))
             row[Count.ACCUSED_RIGHT] += opposes is True
             row[Count.ACCUSED_WRONG] += opposes is False
-        if is_public:
-            self._contradict(about, lambda lie: _is_contrary(lie.claim, claim))
-            self._counter_claim(claim, speaker)
-        if judged.verdict is Verdict.LIE:
-            self._count_lie(row, speaker)
-            faction = self._roles[speaker].faction
-            lie = _Lie(claim=claim, speaker=speaker, about=about, faction=faction)
-            self._lies[about].append(lie)
-            if is_public and leans:
-                self._heard.append(lie)
-        if is_public and is_other and leans < 0:
-            self._accused.add(about)
-        elif is_public and is_other and leans > 0:
-            self._spoken_for[about].add(speaker)
-
-    def _count_lie(self, row: Counter[str], speaker: str) -> None:
-        row[Count.LIE_UNACCUSED] += speaker not in self._accused
+        if claim.verdict is not Verdict.LIE:
+            return
+        row[Count.LIE_UNACCUSED] += not self._is_accused(claim.player, number)
+        row[Count.LIE_CONTRADICTED] += self._is_contradicted(number)
         if not row[Count.LIAR]:
             row[Count.LIAR] = 1
-            row[Count.FIRST_LIE_DAY] = self._day
+            row[Count.FIRST_LIE_DAY] = claim.day
+        if claim.channel == "public" and claim.leaning:
+            followers = self._game.followers(claim)
+            row[Count.LIE_HEARD] += followers is not None
+            row[Count.LIE_BELIEVED] += bool(followers)
+            row[Count.LIE_FOLLOWED] += len(followers or ())
 
-    def _contradict(self, about: str, is_contrary: Callable[[_Lie], bool]) -> None:
-        """Count the lies about a player that are contradicted now, each once."""
-        standing = []
-        for lie in self._lies[about]:
-            if is_contrary(lie):
-                self.rows[lie.speaker][Count.LIE_CONTRADICTED] += 1
-            else:
-                standing.append(lie)
-        self._lies[about] = standing
+    def _is_accused(self, name: str, number: int) -> bool:
+        """Whether another had voted for a player, or accused them to all, before the claim of that number."""
+        place = self._game.claims[number].event
+        return any(
+            vote.is_given and vote.target == name and vote.place < place
+            for voting in self._game.votings
+            for vote in voting.votes
+        ) or any(
+            claim.about == name != claim.player and claim.leaning < 0
+            for earlier, claim in self._public
+            if earlier < number
+        )
 
-    def _counter_claim(self, claim: Claim, speaker: str) -> None:
-        """A unique role has one holder: who claims it contradicts all others who do."""
-        if claim.kind is ClaimKind.ROLE and len(claim.roles) == 1 and ROLES[claim.roles[0].lower()].is_unique:
-            for other in self._names:
-                if other != speaker:
-                    self._contradict(
-                        other, lambda lie: lie.claim.kind is ClaimKind.ROLE and lie.claim.roles == claim.roles
-                    )
+    def _is_contradicted(self, number: int) -> bool:
+        """Whether words to all, or a role that all are shown, contradict a lie later."""
+        lie = self._game.claims[number]
+        return any(
+            _is_contrary(lie, claim) or _is_rival(lie, claim) for later, claim in self._public if later > number
+        ) or any(
+            place > lie.event and name == lie.about and lie.says is not Says.WAS_ROLE and fits(lie.words, role) is False
+            for place, name, role in self._shown
+        )
 
-    def _follow(self, name: str, target: str, *, is_against: bool) -> None:
-        """Count a vote or ballot for the lies of another side that it is in line with."""
-        self._judged_until = len(self._heard)
-        faction = self._roles[name].faction
-        for lie in self._heard:
-            is_own = lie.speaker == name or (faction in TEAMS and faction is lie.faction)
-            if lie.about == target and not is_own and (leaning(lie.claim) < 0) == is_against:
-                lie.followers += 1
-
-    def end_day(self) -> None:
-        """Count what came of the lies of the day."""
-        for lie in self._heard[: self._judged_until]:
-            row = self.rows[lie.speaker]
-            row[Count.LIE_HEARD] += 1
-            row[Count.LIE_BELIEVED] += lie.followers > 0
-            row[Count.LIE_FOLLOWED] += lie.followers
-        self._heard, self._judged_until = [], 0
-        self._spoken_for.clear()
-
-    def note_estimates(self, said: Utterance) -> None:
+    def count_estimates(self, said: Utterance) -> None:
         """Count the probabilities that a player states of others."""
         row = self.rows[said.player]
-        for claim, percent in estimates(said.text, self._names):
-            is_so = None if claim.about == said.player else fits(claim, self._roles[claim.about])
+        for claim, percent in estimates(said.text, tuple(self.rows)):
+            is_so = None if claim.about == said.player else fits(claim, self._role(claim.about, said.event))
             if is_so is not None:
                 row[Count.STATED] += 1
                 row[Count.STATED_TRUE] += is_so
@@ -355,9 +234,88 @@ class _Pass:
                 row[Count.STATED_ERROR] += (percent - 100 * is_so) ** 2
 
 
-def _is_contrary(claim: Claim, other: Claim) -> bool:
+def _is_contrary(lie: Claim, other: Claim) -> bool:
     """Whether two claims about one player cannot both be so, or speak one for and one against them."""
-    if Says.WAS_ROLE in (claim.says, other.says):
+    if lie.about != other.about or Says.WAS_ROLE in (lie.says, other.says):
         return False
-    is_other_role = bool(claim.roles and other.roles) and set(claim.roles).isdisjoint(other.roles)
-    return is_other_role or leaning(claim) * leaning(other) < 0
+    is_other_role = bool(lie.roles and other.roles) and set(lie.roles).isdisjoint(other.roles)
+    return is_other_role or lie.leaning * other.leaning < 0
+
+
+def _is_rival(lie: Claim, other: Claim) -> bool:
+    """Whether another claims the role of a liar, of which there is one holder."""
+    return (
+        lie.kind is other.kind is ClaimKind.ROLE
+        and lie.about != other.player
+        and lie.roles == other.roles
+        and len(other.roles) == 1
+        and ROLES[other.roles[0].lower()].is_unique
+    )
+
+
+def _effects(dusk: GameState, night: NightState) -> Iterator[tuple[int, bool]]:
+    """The seat of each action chosen, and whether it had an effect.
+
+    A kill has one when its victim died or was turned; a block, when it kept something from happening; a protection,
+    when what it protects was attacked; what is done to a body, when there was one; a question, when it was answered; a
+    wish for a new life, when it came true. All others have one when they happened at all. A choice that the team's hand
+    carried out counts as what came of it.
+    """
+    for chosen in dusk.deeds:
+        done = _carried_out(chosen, dusk, night)
+        yield chosen.seat, done is not None and _had_effect(done, dusk, night)
+
+
+def _carried_out(chosen: NightAction, dusk: GameState, night: NightState) -> NightAction | None:
+    """What became of a choice: itself, the order of the team, or the same by another of the team; None for nothing."""
+    done = night.action_of(chosen.seat)
+    settled = {note.how for note in night.notes if note.seats == (chosen.seat,)}
+    if done == chosen or "sent by the team" in settled:
+        return done
+    if "left to another" not in settled:
+        return None
+    faction = dusk.players[chosen.seat].faction
+    team = {player.seat for player in dusk.players if player.faction is faction and faction in TEAMS}
+    same = (
+        action
+        for action in night.actions
+        if action.seat in team and (action.verb, action.targets) == (chosen.verb, chosen.targets)
+    )
+    return next(same, None)
+
+
+def _had_effect(done: NightAction, dusk: GameState, night: NightState) -> bool:
+    seat = done.seat
+    # At dawn a player may hold another role.
+    ability = ROLES[dusk.players[seat].role].night_abilities[done.verb]
+    learned = [event for event in night.events if event.audience is not None and seat in event.audience]
+    if any(event.notice.is_failure for event in learned) or any(
+        note.how == "target in jail" and note.was == done for note in night.notes
+    ):
+        return False
+    if attacks := [judged for judged in night.judged if judged.attack.attacker == seat]:
+        return any(judged.outcome in ("killed", "turned") for judged in attacks)
+    if protected := _protected(seat, night):
+        return any(judged.attack.victim in protected for judged in night.judged)
+    match ability.step:
+        case Step.ATTACK:
+            return False
+        case Step.BLOCK:
+            return any(note.how == "blocked" and note.by == seat and note.was is not None for note in night.notes)
+        case Step.BURY:
+            return _house(done, ability, night) in night.fatal
+        case Step.INVESTIGATE | Step.REPORT:
+            return seat in night.fulfilled
+        case _:
+            return True
+
+
+def _protected(seat: int, night: NightState) -> set[int]:
+    """The seats that a player protects tonight, their own too."""
+    houses = {house for house, protections in night.protections.items() if any(one.by == seat for one in protections)}
+    return houses | ({seat} & night.defences.keys())
+
+
+def _house(done: NightAction, ability: NightAbility, night: NightState) -> int:
+    target = done.targets[ability.visited]
+    return night.place(target) if ability.is_moved else target

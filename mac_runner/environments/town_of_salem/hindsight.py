@@ -1,32 +1,33 @@
 """What a finished game leaves behind: the outcome for statistics, and the record for readers of its transcript.
 
 The record knows more than any player did, the truth about claims and nights included. Nothing that decides or prompts
-imports this file.
+imports this file. A night is read from its state at dawn (`play_out`). Its trace is bounded by the seats: one action
+each, and no more attacks and notes than pairs of actions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from mac_runner.environments.town_of_salem import record
 from mac_runner.environments.town_of_salem.counts import measure
-from mac_runner.environments.town_of_salem.history import RoleHistory, death_rows, night_row
-from mac_runner.environments.town_of_salem.model.events import Event, EventKind
-from mac_runner.environments.town_of_salem.model.role import NightState
-from mac_runner.environments.town_of_salem.model.state import Ballot, GameState, Phase, Player
+from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind
+from mac_runner.environments.town_of_salem.model.role import Judged, NightState
+from mac_runner.environments.town_of_salem.model.state import LYNCH, Ballot, GameState, NightAction, Phase, Player
+from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.rules.acts import Act, Span
 from mac_runner.environments.town_of_salem.rules.calendar import has_won
 from mac_runner.environments.town_of_salem.rules.night import play_out
 from mac_runner.environments.town_of_salem.seat.knowledge import GameLog, moment, sentence
 from mac_runner.environments.town_of_salem.verdicts import (
-    JudgedClaim,
+    RoleHistory,
     Said,
     Utterance,
-    claim_row,
     judged_claims,
+    night_of_death,
     spoken,
     written,
 )
@@ -66,33 +67,41 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hindsight:
-    """What is known of a game once it is over: its nights, who held which role when, and what was said of it."""
+    """What is known of a game once it is over."""
 
-    names: tuple[str, ...]
+    record: record.GameRecord
+    """The game for a reader: the cast, all events and acts, and the truth about them."""
     nights: tuple[tuple[GameState, NightState], ...]
     """Each state in which a night was about to be resolved, and the night as it was at dawn."""
-    history: RoleHistory
     words: tuple[Utterance, ...]
-    claims: tuple[JudgedClaim, ...]
 
 
 def hindsight_of(
-    state: GameState, events: Sequence[Event], acts: Sequence[ActRecord | Refusal], dusks: Iterable[GameState]
+    state: GameState, log: GameLog, task: Task, acts: Sequence[ActRecord | Refusal], dusks: Iterable[GameState]
 ) -> Hindsight:
     """Look back on a game; each night that `dusks` led into is resolved once more, to see how it went."""
     names = tuple(player.name for player in state.players)
     nights = tuple((dusk, play_out(dusk)) for dusk in dusks)
     by_day = {dusk.day: night for dusk, night in nights}
-    history = RoleHistory(events, state.players)
+    history = RoleHistory(log.events, state.players)
     said = (Said(act.act, act.moment) for act in acts if isinstance(act, ActRecord) and not act.lapsed)
-    words = (*spoken(said, events, names), *written(events, by_day, names))
-    claims = tuple(judged_claims(words, names, history))
-    return Hindsight(names=names, nights=nights, history=history, words=words, claims=claims)
+    words = (*spoken(said, log.events, names), *written(log.events, by_day, names))
+    events = [event_row(event, turn, names) for event, turn in zip(log.events, log.turns, strict=True)]
+    game = record.GameRecord(
+        lobby=[*state.lobby],
+        cast=[_cast(state, player, log, task) for player in state.players],
+        events=events,
+        acts=[_act(act, names) if isinstance(act, ActRecord) else _refused(act, names) for act in acts],
+        nights=[night_row(dusk, night) for dusk, night in nights],
+        trials=trial_rows(events),
+        deaths=[*death_rows(log.events, by_day, history, names)],
+        role_changes=history.changes(),
+        claims=judged_claims(words, names, history),
+    )
+    return Hindsight(record=game, nights=nights, words=words)
 
 
-def outcome_of(
-    state: GameState, task: Task, log: GameLog, seen: Hindsight, replies: Sequence[Mapping[str, int]]
-) -> JsonObject:
+def outcome_of(state: GameState, task: Task, seen: Hindsight, replies: Sequence[Mapping[str, int]]) -> JsonObject:
     """How the game ended, and each player's roles, success, fate and measures.
 
     `replies` counts by seat what was made of the replies.
@@ -100,8 +109,8 @@ def outcome_of(
     result = state.result
     if result is None:
         raise ValueError("the game is not over")
-    counted = measure(state, log.events, seen.nights, seen.words, seen.claims)
-    return _json(
+    counted = measure(state, seen.record, seen.nights, seen.words)
+    return as_json(
         record.Outcome(
             kind="game",
             ending=result.ending,
@@ -116,7 +125,8 @@ def outcome_of(
     )
 
 
-def _json(said: record.Outcome | record.GameRecord) -> JsonObject:
+def as_json(said: record.Outcome | record.GameRecord) -> JsonObject:
+    """As a transcript holds it."""
     found: JsonObject = msgspec.to_builtins(said)
     return found
 
@@ -142,27 +152,6 @@ def _player(state: GameState, player: Player, task: Task, measures: dict[str, in
         death=None if death is None else " and ".join(death.causes),
         died_on_day=None if death is None else death.day,
         measures=measures,
-    )
-
-
-def record_of(
-    state: GameState, log: GameLog, task: Task, acts: Sequence[ActRecord | Refusal], seen: Hindsight
-) -> JsonObject:
-    """The game for a reader: the cast, all events and acts, and the truth about them."""
-    by_day = {dusk.day: night for dusk, night in seen.nights}
-    events = [event_row(event, turn, seen.names) for event, turn in zip(log.events, log.turns, strict=True)]
-    return _json(
-        record.GameRecord(
-            lobby=[*state.lobby],
-            cast=[_cast(state, player, log, task) for player in state.players],
-            events=events,
-            acts=[_act(act, seen.names) if isinstance(act, ActRecord) else _refused(act, seen.names) for act in acts],
-            nights=[night_row(dusk, night) for dusk, night in seen.nights],
-            trials=trial_rows(events),
-            deaths=[*death_rows(log.events, by_day, seen.history, seen.names)],
-            role_changes=seen.history.changes(),
-            claims=[claim_row(claim) for claim in seen.claims],
-        )
     )
 
 
@@ -244,3 +233,102 @@ def trial_rows(events: Iterable[record.Event]) -> list[record.Trial]:
         for voting in record.votings(events)
         if voting.trial is not None
     ]
+
+
+def night_row(dusk: GameState, night: NightState) -> record.Night:
+    """The trace of the night that `dusk` led into."""
+    names = [player.name for player in dusk.players]
+    jail = None
+    if dusk.prisoner is not None and dusk.keeper is not None:
+        jail = record.Jail(jailor=names[dusk.keeper], prisoner=names[dusk.prisoner])
+    return record.Night(
+        day=dusk.day,
+        jail=jail,
+        deeds=[
+            record.Deed(
+                player=names[deed.seat],
+                role=ROLES[dusk.players[deed.seat].role].name,
+                act=deed.verb,
+                targets=[names[target] for target in deed.targets],
+                text=deed.text,
+            )
+            for deed in dusk.deeds
+        ],
+        changes=[
+            record.Change(
+                how=note.how,
+                players=[names[seat] for seat in note.seats],
+                by=None if note.by is None else names[note.by],
+                was=_action(note.was, names),
+                now=_action(note.now, names),
+            )
+            for note in night.notes
+        ],
+        visits=[record.Visit(visitor=names[visit.visitor], house=names[visit.house]) for visit in night.visits],
+        protections=[*_protections(night, names)],
+        marks=[*_marks(night, names)],
+        attacks=[_attack(judged, names) for judged in night.judged],
+        findings=[
+            record.Finding(player=names[seat], kind=event.notice.name, data=event.data)
+            for event in night.events
+            if event.notice.is_finding
+            for seat in sorted(event.audience or ())
+        ],
+        deaths=[names[seat] for seat in sorted(night.fatal)],
+    )
+
+
+def _action(action: NightAction | None, names: list[str]) -> record.Action | None:
+    if action is None:
+        return None
+    return record.Action(act=action.verb, targets=[names[target] for target in action.targets], text=action.text)
+
+
+def _protections(night: NightState, names: list[str]) -> Iterator[record.Protection]:
+    given = ((house, protection) for house, of in sorted(night.protections.items()) for protection in of)
+    for house, protection in sorted(given, key=lambda one: -one[1].level):
+        yield record.Protection(how=protection.how, player=names[house], by=names[protection.by])
+    for seat, level in sorted(night.defences.items()):
+        own = names[seat]
+        yield record.Protection(how="defended", player=own, by=own, strength=level.name.lower())
+
+
+def _marks(night: NightState, names: list[str]) -> Iterator[record.Mark]:
+    for seat, marks in sorted(night.tonight.items()):
+        for mark in sorted(marks):
+            yield record.Mark(player=names[seat], mark=mark)
+    for seat, other in sorted(night.disguises.items()):
+        yield record.Mark(player=names[seat], mark="disguised", shown_as=names[other])
+
+
+def _attack(judged: Judged, names: list[str]) -> record.Attack:
+    attack = judged.attack
+    return record.Attack(
+        attacker=names[attack.attacker],
+        victim=names[attack.victim],
+        cause=attack.cause.name,
+        strength=attack.level.name.lower(),
+        defence=None if judged.defence is None else judged.defence.name.lower(),
+        outcome=judged.outcome,
+    )
+
+
+def death_rows(
+    events: Iterable[Event], nights: Mapping[int, NightState], history: RoleHistory, names: Sequence[str]
+) -> Iterator[record.Death]:
+    """Every death in order; its day is that of the lynch, or of the night."""
+    for place, event in enumerate(events):
+        if event.kind is not EventKind.DEATH:
+            continue
+        name, shown, night = event.text("player"), event.text("role"), night_of_death(event, nights)
+        is_lynch = event.data["causes"] == [LYNCH.name]
+        attacks = [] if night is None else night.fatal.get(names.index(name), [])
+        yield record.Death(
+            day=event.day if is_lynch else event.day - 1,
+            at="day" if is_lynch else "night",
+            player=name,
+            role=ROLES[history.role_at(name, place).id].name,
+            role_shown=None if shown == UNKNOWN_ROLE else shown,
+            causes=event.names("causes"),
+            killers=[*dict.fromkeys(names[attack.attacker] for attack in attacks)],
+        )

@@ -22,8 +22,14 @@ from mac_runner.environments.town_of_salem.claims.language import CONTINUING
 from mac_runner.environments.town_of_salem.conversation import Due, Game, SpeakingQueue
 from mac_runner.environments.town_of_salem.counts import measure
 from mac_runner.environments.town_of_salem.environment import TownOfSalem
-from mac_runner.environments.town_of_salem.hindsight import ActRecord, event_row, hindsight_of, trial_rows
-from mac_runner.environments.town_of_salem.history import RoleHistory, death_rows, night_row
+from mac_runner.environments.town_of_salem.hindsight import (
+    ActRecord,
+    death_rows,
+    event_row,
+    hindsight_of,
+    night_row,
+    trial_rows,
+)
 from mac_runner.environments.town_of_salem.measures import MEASURES, Count, judged, seat_measure
 from mac_runner.environments.town_of_salem.model.events import (
     BLOCKED,
@@ -136,8 +142,8 @@ from mac_runner.environments.town_of_salem.settings import (
 from mac_runner.environments.town_of_salem.tables import RESULTS, game_results, win_tables
 from mac_runner.environments.town_of_salem.tournament import compare_games
 from mac_runner.environments.town_of_salem.verdicts import (
+    RoleHistory,
     Utterance,
-    claim_row,
     judged_claims,
     opposes_town,
 )

@@ -1,4 +1,5 @@
-"""What players claimed, aloud or in writing, and whether they said what they knew.
+"""What players claimed, aloud or in writing, and whether they said what they knew: who held which role when, and what
+each had learned.
 
 A verdict is about honesty, not about luck: it compares the words with what the speaker knew when they said them.
 
@@ -9,6 +10,8 @@ A verdict is about honesty, not about luck: it compares the words with what the 
   or as shown to all. Who did not know has an opinion, which is unclear; honest where a finding of theirs supports it.
 
 Apart from that a claim is so or not. What is honest or unclear, and not so, has the truth beside it.
+
+A moment is a place in the list of events; it follows all events before that place.
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ from typing import NamedTuple
 
 from mac_runner.environments.town_of_salem import record
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, extract
-from mac_runner.environments.town_of_salem.history import RoleHistory, night_of_death
 from mac_runner.environments.town_of_salem.model.events import (
     A_VAMPIRE,
     MAFIA_MEMBER,
@@ -30,16 +32,121 @@ from mac_runner.environments.town_of_salem.model.events import (
     NOT_SUSPICIOUS,
     RESULT,
     SUSPICIOUS,
+    UNKNOWN_ROLE,
     Event,
     EventKind,
     visitors_in,
+    with_article,
 )
 from mac_runner.environments.town_of_salem.model.role import NightState
-from mac_runner.environments.town_of_salem.model.state import TEAMS, Faction, Phase
+from mac_runner.environments.town_of_salem.model.state import LYNCH, TEAMS, Faction, Phase, Player
 from mac_runner.environments.town_of_salem.record import Verdict
-from mac_runner.environments.town_of_salem.roles import ROLES, Role
+from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.environments.town_of_salem.rules.acts import Act
+
+
+class _Held(NamedTuple):
+    since: int
+    role: str
+    event: Event
+
+
+class RoleHistory:
+    """The roles a game's players held, and the findings they received."""
+
+    def __init__(self, events: Sequence[Event], players: Sequence[Player]) -> None:
+        self._dealt = {player.name: player.dealt for player in players}
+        self._held: dict[str, list[_Held]] = {player.name: [] for player in players}
+        self._learned: dict[str, list[tuple[int, Event]]] = {player.name: [] for player in players}
+        self._shown: dict[str, list[tuple[int, str]]] = {player.name: [] for player in players}
+        """What all players were shown of a player's role, at a death or by the player."""
+        self._actions: dict[tuple[str, int], str] = {}
+        names = [player.name for player in players]
+        for moment, event in enumerate(events):
+            if event.kind in (EventKind.DEATH, EventKind.REVEALED) and event.data["role"] != UNKNOWN_ROLE:
+                self._shown[event.text("player")].append((moment, event.text("role").lower()))
+            for seat in event.audience or ():
+                self._enter(moment, event, names[seat])
+
+    def _enter(self, moment: int, event: Event, name: str) -> None:
+        if event.kind in (EventKind.ROLE_CARD, EventKind.CONVERTED):
+            self._held[name].append(_Held(moment, event.text("role"), event))
+        elif event.notice.is_learned:
+            self._learned[name].append((moment, event))
+        elif event.kind is EventKind.ACTION_CHOSEN:
+            self._actions[name, event.day] = event.text("verb")
+
+    def role_at(self, name: str, moment: int) -> Role:
+        """The role a player held at a moment."""
+        held = [held.role for held in self._held[name] if held.since < moment]
+        return ROLES[held[-1].lower() if held else self._dealt[name]]
+
+    def roles_until(self, name: str, moment: int) -> set[str]:
+        """The names of all roles a player had held by a moment."""
+        return {held.role for held in self._held[name] if held.since < moment}
+
+    def learned(self, name: str, moment: int) -> list[Event]:
+        """What a player had learned by a moment."""
+        return [event for since, event in self._learned[name] if since < moment]
+
+    def known_role(self, name: str, about: str, moment: int) -> Role | None:
+        """The role that a player knew another to hold, right or wrong; None when they did not know.
+
+        They know their own team, what they learned exactly, and what all were shown.
+        """
+        own, other = self.role_at(name, moment), self.role_at(about, moment)
+        if own.faction in TEAMS and own.faction is other.faction:
+            return other
+        learned = [role for event in self.learned(name, moment) if (role := _exact_role(event, about)) is not None]
+        shown = [ROLES[role] for since, role in self._shown[about] if since < moment]
+        known = learned or shown
+        return known[-1] if known else None
+
+    def changes(self) -> list[record.RoleChange]:
+        """Every change of role in order: the player, both roles, when and why."""
+        found: list[tuple[int, record.RoleChange]] = []
+        for name, held in self._held.items():
+            before = ROLES[self._dealt[name]].name
+            for now in held:
+                if now.role != before:
+                    change = record.RoleChange(
+                        day=now.event.day,
+                        phase=now.event.phase,
+                        player=name,
+                        was=before,
+                        now=now.role,
+                        why=self._why(name, before, now),
+                    )
+                    found.append((now.since, change))
+                before = now.role
+        return [change for _, change in sorted(found, key=lambda entry: entry[0])]
+
+    def _why(self, name: str, before: str, now: _Held) -> str:
+        if now.event.kind is EventKind.ROLE_CARD:
+            return "there was no target to be had"
+        old, new = ROLES[before.lower()], ROLES[now.role.lower()]
+        verb = self._actions.get((name, now.event.day))
+        chosen = (
+            ability.becomes for ability in old.abilities if isinstance(ability, NightAbility) and ability.verb == verb
+        )
+        return next(chosen, "") or new.turns_others or old.may_become.get(new.id, "unknown")
+
+
+def _exact_role(event: Event, about: str) -> Role | None:
+    """The one role that a finding says a player holds."""
+    if event.notice.says is Says.ROLES and event.data["target"] == about:
+        return ROLES[event.text("role").lower()]
+    if event.kind is not RESULT or event.data["about"] != about:
+        return None
+    name = event.text("finding").partition(" ")[2]
+    role = ROLES.get(name.lower())
+    return role if role is not None and event.text("finding") == with_article(role.name) else None
+
+
+def night_of_death(event: Event, nights: Mapping[int, NightState]) -> NightState | None:
+    """The night in which the player of a death event died; None for a lynch."""
+    return None if event.data["causes"] == [LYNCH.name] else nights.get(event.day - 1)
 
 
 class Said(NamedTuple):
@@ -129,38 +236,15 @@ _VERDICTS: Mapping[bool | None, Verdict] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedClaim:
-    """A claim, the words that hold it, and what is to be said of it."""
-
-    claim: Claim
-    said: Utterance
-    verdict: Verdict
-    is_so: bool | None
-    """Whether it was so; None when roles do not decide that."""
-    role: Role
-    """What the player it is about was."""
-
-    @property
-    def about(self) -> str:
-        """The player it is about."""
-        return self.claim.about or self.said.player
-
-    @property
-    def truth(self) -> str:
-        """What was so instead, where the speaker was wrong and did not lie; else empty."""
-        is_error = self.is_so is False and self.verdict is not Verdict.LIE
-        return f"{self.about} is the {self.role.name}" if is_error else ""
-
-
-def judged_claims(utterances: Iterable[Utterance], players: tuple[str, ...], history: RoleHistory) -> list[JudgedClaim]:
-    """Every claim in order, with its verdict."""
+def judged_claims(
+    utterances: Iterable[Utterance], players: tuple[str, ...], history: RoleHistory
+) -> list[record.Claim]:
+    """Every claim in order, weighed against what its speaker knew when it was made, and against the truth."""
     ordered = sorted(utterances, key=lambda utterance: utterance.event)
-    return [judged(claim, said, history) for said in ordered for claim in extract(said.text, players)]
+    return [_judged(claim, said, history) for said in ordered for claim in extract(said.text, players)]
 
 
-def judged(claim: Claim, said: Utterance, history: RoleHistory) -> JudgedClaim:
-    """A claim weighed against what its speaker knew when it was made, and against the truth."""
+def _judged(claim: Claim, said: Utterance, history: RoleHistory) -> record.Claim:
     about = claim.about or said.player
     role = history.role_at(about, said.event)
     is_so = _is_so(claim, said, role, history)
@@ -170,12 +254,7 @@ def judged(claim: Claim, said: Utterance, history: RoleHistory) -> JudgedClaim:
         is_sincere = is_so
     else:
         is_sincere = _is_as_known(claim, said, history)
-    return JudgedClaim(claim=claim, said=said, verdict=_VERDICTS[is_sincere], is_so=is_so, role=role)
-
-
-def claim_row(judged: JudgedClaim) -> record.Claim:
-    """A claim with its place in the words, its verdict, whether it was so, and the truth where that differs."""
-    claim, said = judged.claim, judged.said
+    is_error = is_so is False and is_sincere is not False
     return record.Claim(
         event=said.event,
         day=said.day,
@@ -183,15 +262,15 @@ def claim_row(judged: JudgedClaim) -> record.Claim:
         player=said.player,
         channel=said.channel,
         kind=claim.kind,
-        about=judged.about,
+        about=about,
         says=claim.says,
         roles=[*claim.roles],
         names=[*claim.names] if claim.says is Says.VISITED_BY else None,
         start=claim.start,
         end=claim.end,
-        verdict=judged.verdict,
-        is_so=judged.is_so,
-        truth=judged.truth,
+        verdict=_VERDICTS[is_sincere],
+        is_so=is_so,
+        truth=f"{about} is the {role.name}" if is_error else "",
     )
 
 

@@ -39,7 +39,6 @@ from mac_runner.environments.town_of_salem.testing import (
     Sentence,
     Statement,
     Utterance,
-    claim_row,
     extract,
     judged_claims,
     plain,
@@ -152,8 +151,8 @@ def judged(speaker: str, text: str, learned: Mapping[str, Mapping[str, str]]) ->
         is_public = kind in (EventKind.DEATH, EventKind.REVEALED)
         events.append(public(table.state, kind, **data) if is_public else private(table.state, kind, (seat,), **data))
     said = Utterance(event=len(events), day=2, phase=table.state.phase, player=speaker, channel="public", text=text)
-    found = judged_claims([said], names, RoleHistory(events, table.state.players))
-    return [msgspec.to_builtins(claim_row(claim)) for claim in found]
+    found: list[Any] = msgspec.to_builtins(judged_claims([said], names, RoleHistory(events, table.state.players)))
+    return found
 
 
 def test_claims_are_judged_by_what_their_speaker_knew(subtests: pytest.Subtests) -> None:

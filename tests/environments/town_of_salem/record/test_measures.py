@@ -19,6 +19,7 @@ from mac_runner.environments.town_of_salem.testing import (
     ActRecord,
     Count,
     Event,
+    GameLog,
     GameState,
     Options,
     Phase,
@@ -30,7 +31,7 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.intervals import ClusteredMean, ClusteredRate
 from mac_runner.types import JsonObject, JsonValue, TurnRecord
 from tests.environments.town_of_salem.record.naive_measures import counted_anew
-from tests.environments.town_of_salem.table import ELEVEN, Table, Who, clumsy, open_game, play
+from tests.environments.town_of_salem.table import ELEVEN, Table, Who, clumsy, make_task, open_game, play
 from tests.kit import game_player, render_summary
 from tests.tiers import first
 
@@ -73,8 +74,11 @@ class Recorded(Table):
 
     def counts(self, who: Who) -> dict[str, int]:
         """What is counted for a player, without what is 0."""
-        seen = hindsight_of(self.state, self.events, self.acts, self.dusks)
-        rows = measure(self.state, self.events, seen.nights, seen.words, seen.claims)
+        log = GameLog(len(self.state.players))
+        log.append(tuple(self.events))
+        task = make_task([player.dealt for player in self.state.players])
+        seen = hindsight_of(self.state, log, task, self.acts, self.dusks)
+        rows = measure(self.state, seen.record, seen.nights, seen.words)
         return {str(key): count for key, count in rows[self.seat(who)].items() if count}
 
 
