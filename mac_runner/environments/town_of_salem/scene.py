@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mac_runner.environments.town_of_salem.claims import ClaimKind, Says
-from mac_runner.environments.town_of_salem.columns import game_values
 from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, EventKind
 from mac_runner.environments.town_of_salem.model.state import LYNCH, Faction
 from mac_runner.environments.town_of_salem.record import (
@@ -79,7 +78,7 @@ def game_scene(transcript: JsonObject) -> Scene:
     ended = parsed(Outcome, outcome, "the outcome of the game") if isinstance(outcome, dict) else None
     return Scene(
         phases=tuple(_phases(game)),
-        facts=tuple(_facts(game, outcome if isinstance(outcome, dict) else {})),
+        facts=tuple(_facts(game, ended)),
         members={name: tuple(_member_facts(game, ended, name)) for name in game.names},
         notes=_notes(game),
         agents=dict(_agents(game)),
@@ -130,14 +129,14 @@ def _end(event: Event) -> str:
     return f"died, {when} ({', '.join(causes)})"
 
 
-def _facts(game: GameRecord, outcome: JsonObject) -> Iterator[Fact]:
+def _facts(game: GameRecord, ended: Outcome | None) -> Iterator[Fact]:
     """Who won, as the list of games has it, and how the game ended, which all learned.
 
     All are told which groups won. Which neutrals met a goal of their own only the outcome knows.
     """
-    if outcome:
-        winners = game_values(outcome)["winner"]
-        yield _won("winners", winners if isinstance(winners, list) else ())
+    if ended is not None:
+        by_goal = {player.faction for player in ended.players if player.won}
+        yield _won("winners", sorted({*ended.winners, *by_goal}))
     for place, event in enumerate(game.events):
         if event.kind == EventKind.GAME_END:
             yield _won("announced winners", event.names("winners"), place)

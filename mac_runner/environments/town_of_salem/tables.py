@@ -1,13 +1,13 @@
-"""Results of games for readers: tables of wins, figures, and who was what."""
+"""Results of games for readers: tables of wins, figures, who was what, and the columns of the list of games."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from mac_runner.environments.town_of_salem.columns import GAME_COLUMNS
-from mac_runner.environments.town_of_salem.game import GAMES, WINS
+from mac_runner.environments.town_of_salem.game import GAMES, WINS, GameResult
 from mac_runner.environments.town_of_salem.measures import MEASURES, Game, Seat, default_shares, seat_tables
+from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.record import AGENT_COLUMNS, CONVERSATION_COLUMNS, EXPORTS, moments
 from mac_runner.environments.town_of_salem.scene import game_scene
 from mac_runner.environments.town_of_salem.tournament import compare_games, comparison_tables, tournament_words
@@ -18,7 +18,10 @@ from mac_runner.results import (
     DEFAULTS_HEAD,
     DEFAULTS_NOTE,
     RATE_HEADS,
+    Column,
+    Columns,
     Table,
+    Value,
     count_text,
     decimal_text,
     integer,
@@ -29,6 +32,7 @@ from mac_runner.results import (
     section,
     with_defaults_column,
 )
+from mac_runner.structs import decode
 from mac_runner.types import JsonObject
 
 RANKING_GAMES_MIN: Final = 20
@@ -133,6 +137,53 @@ def game_rewards(outcome: JsonObject, agent: str) -> Mapping[str, float]:
     return {"won": float(player.won), "faction_won": float(has_faction_won), "survived": float(player.alive)}
 
 
+_FACTIONS: Final = tuple(faction.value for faction in Faction)
+_LISTED: Final = frozenset({Faction.TOWN, Faction.MAFIA, Faction.NEUTRAL})
+
+
+def _values(game: GameResult) -> Mapping[str, Value]:
+    """The columns of one game. It was won by the factions that the table of wins counts.
+
+    A faction's column has the agent definitions that played for it; `won_by` has those with a player who won.
+    """
+    # One loop: a list has a hundred thousand games.
+    sides: dict[str, set[str]] = {faction: set() for faction in _FACTIONS}
+    definitions, models, won_by, winners = set[str](), set[str](), set[str](), set(game.winners)
+    for player in game.players:
+        definition, faction = player.definition, player.faction
+        definitions.add(definition)
+        models.add(player.model)
+        if faction in sides:
+            sides[faction].add(definition)
+        if player.won:
+            winners.add(faction)
+            won_by.add(definition)
+    return {
+        "winner": sorted(winners),
+        "ending": game.ending,
+        "days": game.days,
+        **{faction: sorted(found) for faction, found in sides.items()},
+        "definition": sorted(definitions),
+        "model": sorted(models),
+        "won_by": sorted(won_by),
+    }
+
+
+_COLUMNS: Final = Columns(
+    {
+        "winner": Column("words", is_headline=True),
+        "ending": Column("word"),
+        "days": Column("number"),
+        **{faction.value: Column("words", is_listed=faction in _LISTED) for faction in Faction},
+        "definition": Column("words", is_listed=False),
+        "model": Column("words", is_listed=False),
+        "won_by": Column("words", is_listed=False),
+    },
+    lambda outcome: _values(parsed(GameResult, outcome, "the outcome in the index")),
+    lambda outcome: _values(decode(outcome, GameResult)),
+)
+
+
 def game_results(measures: Sequence[Measure] = MEASURES) -> ResultsSpec:
     """How games are counted by some measures besides who won, and shown."""
     every = (*GAMES, *measures)
@@ -151,7 +202,7 @@ def game_results(measures: Sequence[Measure] = MEASURES) -> ResultsSpec:
         ),
         figures=lambda summary: measure_figures(every, summary),
         ending=who_was_what,
-        columns=GAME_COLUMNS,
+        columns=_COLUMNS,
         rewards=game_rewards,
         moments=moments,
         truth=game_truth,
