@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from mac_runner.compared import (
@@ -59,10 +59,15 @@ class Values(NamedTuple):
         return rate
 
 
-def differences(runs: Mapping[str, Mapping[str, Values]], baseline: str, names: Sequence[str]) -> list[PairedRow]:
+def differences(
+    runs: Mapping[str, Mapping[str, Values]],
+    baseline: str,
+    names: Sequence[str],
+    defaults: Callable[[str, str], float | None] = lambda _run, _name: None,
+) -> list[PairedRow]:
     """How the values of each run differ from the baseline's, in one family: over the clusters that both have, if any.
 
-    Clusters that two runs share have one name in both.
+    Clusters that two runs share have one name in both. `defaults` says how often a run took its default.
     """
     base = runs[baseline]
     found = {
@@ -79,6 +84,7 @@ def differences(runs: Mapping[str, Mapping[str, Values]], baseline: str, names: 
             first=run,
             second=baseline,
             combinations=((run,), (baseline,)),
+            defaults=(defaults(run, name), defaults(baseline, name)),
             unit="rate" if base[name].is_rate and runs[run][name].is_rate else "mean",
         )
         for (name, run), one in with_q(found).items()

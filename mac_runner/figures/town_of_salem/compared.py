@@ -9,14 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-import msgspec
-
 from mac_runner.environments.town_of_salem.measures import SIDE, Count, SeatMeasure, quotient
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.differences import Values, difference_figure, differences
 from mac_runner.figures.model import Figure
 from mac_runner.figures.town_of_salem.measures import games_of
-from mac_runner.paired import PairedRow
 from mac_runner.printable import counted
 from mac_runner.registry import results_specs
 from mac_runner.types import stable_hash
@@ -51,15 +48,11 @@ def difference_figures(study: Study) -> Iterator[Figure]:
     baseline, values = study.reference.name, {data.name: _values_of(data, measures) for data in study.runs}
     sides = sorted(SIDE.words, key=SIDE.place)
 
-    def with_defaults(row: PairedRow) -> PairedRow:
-        taken = [
-            values[run][name].clustered() if (name := _DEFAULTS.format(side=row.figure)) in values[run] else None
-            for (run,) in row.combinations
-        ]
-        shares = tuple(one.wins / one.n if one else None for one in taken)
-        return msgspec.structs.replace(row, defaults=shares)
+    def defaults(run: str, side: str) -> float | None:
+        taken = values[run].get(_DEFAULTS.format(side=side), Values({})).clustered()
+        return taken.wins / taken.n if taken.n else None
 
-    wins = [with_defaults(row) for row in differences(values, baseline, sides)]
+    wins = differences(values, baseline, sides, defaults)
     skills = differences(values, baseline, [*measures])
     draw = partial(difference_figure, cluster="game")
     yield from draw(
