@@ -11,12 +11,13 @@ resampling has a fixed seed, so the same cases give the same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from statistics import NormalDist
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
 
 from mac_runner.intervals import ClusteredRate, Interval
 
@@ -50,12 +51,11 @@ def libraries() -> dict[str, str]:
     return {name: str(import_module(name).__version__) for name in ("numpy", "scipy")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """How the second of two groups differs from the first.
 
     `n` counts the clusters that both have, or those of the smaller group. `interval` and `p` are of the same `test`;
-    `q` is `p` adjusted over its family.
+    `q` is `p` adjusted over its family. Effect sizes are of two proportions, and None where they are not asked for.
     """
 
     n: int
@@ -63,18 +63,17 @@ class Comparison:
     values: tuple[float, float]
     difference: float
     interval: Interval | None
-    p: float | None
-    test: Test
     ahead: tuple[int, int] | None = None
     """In how many clusters the first is ahead, and the second; None where nothing is paired."""
-    effects: Effects | None = None
-    """Where they are asked for; None of a score, which is no proportion."""
+    test: Test
+    p: float | None
     q: float | None = None
-
-    @property
-    def is_paired(self) -> bool:
-        """Whether it is over clusters that both have."""
-        return self.ahead is not None
+    cohens_h: float | None = None
+    """The difference of the arcsines (J. Cohen, 1988, chapter 6)."""
+    odds_ratio: float | None = None
+    odds_interval: Interval | None = None
+    is_odds_corrected: bool = False
+    """Whether half a case was added to each of the four counts, because one of them was 0 (Haldane and Anscombe)."""
 
 
 def compare(
@@ -122,7 +121,7 @@ def compare(
         p=p,
         test=test,
         ahead=ahead,
-        effects=_effects(table, drawn, kind) if has_effects else None,
+        **(_effects(table, drawn, kind) if has_effects else {}),
     )
 
 
@@ -250,46 +249,35 @@ def compare_means(
     )
 
 
-def adjusted(chances: Sequence[float]) -> list[float]:
-    """The p of one family, adjusted for the rate of false discoveries (Y. Benjamini and Y. Hochberg, 1995)."""
+def with_q(family: Mapping[K, Comparison | None]) -> dict[K, Comparison]:
+    """A family of comparisons, each with its `q`; without those that had nothing to compare.
+
+    It is p adjusted for the rate of false discoveries (Y. Benjamini and Y. Hochberg, 1995).
+    """
     from scipy.stats import false_discovery_control
 
-    return [float(each) for each in false_discovery_control(chances)] if chances else []
-
-
-def with_q(family: Mapping[K, Comparison | None]) -> dict[K, Comparison]:
-    """A family of comparisons, each with its `q`; without those that had nothing to compare."""
     found = {key: one for key, one in family.items() if one is not None}
-    chances = iter(adjusted([one.p for one in found.values() if one.p is not None]))
-    return {key: one if one.p is None else replace(one, q=next(chances)) for key, one in found.items()}
+    chances = {key: one.p for key, one in found.items() if one.p is not None}
+    adjusted = false_discovery_control([*chances.values()]) if chances else ()
+    for key, q in zip(chances, adjusted, strict=True):
+        found[key] = msgspec.structs.replace(found[key], q=float(q))
+    return found
 
 
-class Odds(NamedTuple):
-    """The odds ratio of two shares, the second's over the first's."""
-
-    ratio: float
-    interval: Interval | None
-    is_corrected: bool
-    """Whether half a case was added to each of the four counts, because one of them was 0 (Haldane and Anscombe)."""
-
-
-class Effects(NamedTuple):
-    """Effect sizes of two proportions: the difference of the arcsines (J. Cohen, 1988, chapter 6), the odds ratio."""
-
-    cohens_h: float
-    odds: Odds
-
-
-def _effects(table: Array, samples: Array, kind: Kind) -> Effects:
+def _effects(table: Array, samples: Array, kind: Kind) -> dict[str, Any]:
     """The effect sizes of two ratios by cluster, and what they are in resamples."""
     import numpy
 
     counts = _counts(table.sum(axis=0)[None, :], kind)
-    ratio, ratios = float(_odds_ratios(counts)[0]), _odds_ratios(_counts(samples, kind))
-    interval = percentiles(ratios) if numpy.ptp(ratios) > 1e-12 else None
+    ratios = _odds_ratios(_counts(samples, kind))
     one, not_one, other, not_other = counts[0]
     angles = [2 * numpy.arcsin(numpy.sqrt(yes / (yes + no))) for yes, no in ((one, not_one), (other, not_other))]
-    return Effects(float(angles[1] - angles[0]), Odds(ratio, interval, is_corrected=bool((counts == 0).any())))
+    return {
+        "cohens_h": float(angles[1] - angles[0]),
+        "odds_ratio": float(_odds_ratios(counts)[0]),
+        "odds_interval": percentiles(ratios) if numpy.ptp(ratios) > 1e-12 else None,
+        "is_odds_corrected": bool((counts == 0).any()),
+    }
 
 
 def percentiles(values: Array) -> Interval:

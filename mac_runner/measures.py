@@ -588,8 +588,6 @@ class ResultsSpec:
     """
     compared: Sequence[str] = ()
     """The figures that can be declared as the primary outcome; none where nothing is compared with a baseline."""
-    undeclared: str = ""
-    """A note below the table of a grid that declares no baseline: how to do so."""
     comparison_tables: Callable[[JsonObject], Iterable[Table | str]] = _nothing
     """From `comparisons.json`, tables and notes below that of the grid."""
     ending: Callable[[JsonObject], Sequence[str]] = _nothing

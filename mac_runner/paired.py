@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from mac_runner.compared import CLUSTERS_MIN, Comparison, Kind, Test, compare, how_paired, with_q
+from mac_runner.compared import CLUSTERS_MIN, Comparison, Kind, compare, how_paired, with_q
 from mac_runner.intervals import Interval
 from mac_runner.measures import Measure
 from mac_runner.printable import counted
@@ -26,17 +26,15 @@ from mac_runner.types import JsonObject, JsonValue
 KEY: Final = "paired"
 ROWS_SHOWN_MAX: Final = 100
 """How many differences are printed; `comparisons.json` and the table of the grid hold all of them."""
-UNDECLARED: Final = (
-    "The combinations are not compared: declare the one they are compared with as `report.baseline`, by its values "
-    "or its directory's name, and the figure that the study is about as `report.primary`."
-)
 _Q_MAX: Final = 0.05
-_Ends: TypeAlias = tuple[float, float]
 Unit: TypeAlias = Literal["rate", "score", "mean"]
 
 
-class PairedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How the first of two differs from the second in one figure, over the clusters that both have."""
+class PairedRow(Comparison, frozen=True, kw_only=True):
+    """How the first of two differs from the second in one figure, over the clusters that both have.
+
+    `difference` is the first's value less the second's.
+    """
 
     figure: str
     first: str
@@ -47,24 +45,8 @@ class PairedRow(msgspec.Struct, frozen=True, kw_only=True):
     """What both have in common."""
     combinations: tuple[tuple[str, ...], tuple[str, ...]]
     unit: Unit = "rate"
-    n: int
-    """Clusters."""
     left_out: int = 0
     """Clusters that only one of the two has."""
-    cases: tuple[int, int]
-    values: tuple[float, float]
-    difference: float
-    """The first's value less the second's."""
-    interval: _Ends | None
-    ahead: tuple[int, int] | None
-    """In how many clusters the first is ahead, and the second; None where nothing is paired."""
-    test: Test
-    p: float | None
-    q: float | None
-    cohens_h: float | None
-    odds_ratio: float | None
-    odds_interval: _Ends | None
-    is_odds_corrected: bool
     defaults: tuple[float | None, float | None] = (None, None)
     """The part of the turns of each that ended with the default act."""
 
@@ -121,34 +103,27 @@ def paired_row(found: Comparison, *, unit: Unit = "rate", **of: Any) -> PairedRo
         # Means have any size.
         return float(f"{value:.6g}") if unit == "mean" else round(value, 4)
 
-    sizes = found.effects
-    odds = None if sizes is None else sizes.odds
+    def short(value: float | None) -> float | None:
+        return None if value is None else float(f"{value:.3g}")
+
+    odds = found.odds_interval
     return PairedRow(
         n=found.n,
         cases=found.cases[::-1],
         unit=unit,
         values=(kept(found.values[1]), kept(found.values[0])),
         difference=kept(found.difference),
-        interval=_rounded(found.interval, kept),
+        interval=None if found.interval is None else Interval(*map(kept, found.interval)),
         ahead=None if found.ahead is None else found.ahead[::-1],
         test=found.test,
-        p=None if found.p is None else _short(found.p),
-        q=None if found.q is None else _short(found.q),
-        cohens_h=None if sizes is None else round(sizes.cohens_h, 4),
-        odds_ratio=None if odds is None else _short(odds.ratio),
-        odds_interval=None if odds is None else _rounded(odds.interval, _short),
-        is_odds_corrected=odds is not None and odds.is_corrected,
+        p=short(found.p),
+        q=short(found.q),
+        cohens_h=None if found.cohens_h is None else round(found.cohens_h, 4),
+        odds_ratio=short(found.odds_ratio),
+        odds_interval=None if odds is None else Interval(*(float(f"{end:.3g}") for end in odds)),
+        is_odds_corrected=found.is_odds_corrected,
         **of,
     )
-
-
-def _rounded(interval: Interval | None, rounded: Callable[[float], float]) -> _Ends | None:
-    return None if interval is None else (rounded(interval.lo), rounded(interval.hi))
-
-
-def _short(value: float) -> float:
-    """Three significant digits."""
-    return float(f"{value:.3g}")
 
 
 class ComparedFigure(NamedTuple):
@@ -359,7 +334,7 @@ def primary_words(compared: JsonObject) -> str:
     return f"{head}; {differing} of {len(rows)} combinations differ (q < {_Q_MAX})"
 
 
-def _span(ends: _Ends | None, text: Callable[[float], str]) -> str:
+def _span(ends: Interval | None, text: Callable[[float], str]) -> str:
     return "" if ends is None else f" ({text(ends[0])} to {text(ends[1])})"
 
 

@@ -17,7 +17,6 @@ from statsmodels.stats.proportion import proportion_effectsize
 from mac_runner.compared import (
     Array,
     Comparison,
-    Effects,
     Kind,
     Sums,
     compare,
@@ -196,8 +195,8 @@ def compared(table: Array, *, kind: Kind = "share", resamples: int = 10_000) -> 
     return known(compare(*sums(table), kind=kind, resamples=resamples))
 
 
-def sizes(table: Array, *, kind: Kind = "share") -> Effects:
-    return known(known(compare(*sums(table), kind=kind, has_effects=True)).effects)
+def sizes(table: Array, *, kind: Kind = "share") -> Comparison:
+    return known(compare(*sums(table), kind=kind, has_effects=True))
 
 
 def naive_differences(table: Array, *, resamples: int = 4_000) -> list[tuple[float, float]]:
@@ -224,7 +223,7 @@ def test_difference_and_interval_are_those_of_questions_drawn_one_by_one() -> No
     assert found.difference == pytest.approx(table[:, 2].sum() / table[:, 3].sum() - table[:, 0].sum() / (3 * 80))
     assert found.n == 80
     assert [*known(found.interval)] == pytest.approx(numpy.quantile(differences, (0.025, 0.975)), abs=0.006)
-    assert [*known(sizes(table).odds.interval)] == pytest.approx(numpy.quantile(odds, (0.025, 0.975)), rel=0.04)
+    assert [*known(sizes(table).odds_interval)] == pytest.approx(numpy.quantile(odds, (0.025, 0.975)), rel=0.04)
     beyond = 2 * min(numpy.mean([d <= 0 for d in differences]), numpy.mean([d >= 0 for d in differences]))
     assert found.p == pytest.approx(beyond, abs=0.01)
 
@@ -235,12 +234,12 @@ def test_effect_sizes_are_those_of_statsmodels() -> None:
     expected = Table2x2([[two, m - two], [one, n - one]])
 
     assert found.cohens_h == pytest.approx(proportion_effectsize(two / m, one / n))
-    assert found.odds.ratio == pytest.approx(expected.oddsratio)
-    assert not found.odds.is_corrected
+    assert found.odds_ratio == pytest.approx(expected.oddsratio)
+    assert not found.is_odds_corrected
     # A count of zero is corrected, and said to be.
-    odds = sizes(numpy.array([[1, 1, 1, 1]] * 9 + [[0, 1, 1, 1]] * 3)).odds
-    assert odds.is_corrected
-    assert odds.ratio == pytest.approx((12.5 / 0.5) / (9.5 / 3.5))
+    odds = sizes(numpy.array([[1, 1, 1, 1]] * 9 + [[0, 1, 1, 1]] * 3))
+    assert odds.is_odds_corrected
+    assert odds.odds_ratio == pytest.approx((12.5 / 0.5) / (9.5 / 3.5))
 
 
 def test_a_balance_is_compared_as_a_share() -> None:
@@ -254,9 +253,9 @@ def test_a_balance_is_compared_as_a_share() -> None:
     assert balance.difference == pytest.approx(2 * share.difference)
     share_sizes, balance_sizes = sizes(shares), sizes(balances, kind="balance")
     assert balance_sizes.cohens_h == pytest.approx(share_sizes.cohens_h)
-    assert balance_sizes.odds.ratio == pytest.approx(share_sizes.odds.ratio)
-    assert known(compare(*sums(balances), kind="score", has_effects=True)).effects is None
-    assert share.effects is None, "they were not asked for"
+    assert balance_sizes.odds_ratio == pytest.approx(share_sizes.odds_ratio)
+    assert known(compare(*sums(balances), kind="score", has_effects=True)).cohens_h is None
+    assert share.cohens_h is None, "they were not asked for"
 
 
 @pytest.mark.ci

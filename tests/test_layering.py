@@ -132,8 +132,8 @@ USERS = {
     "jinja2": {"environments", "executors", "figures", "nano"},
     "json_repair": {"environments"},
     "msgspec": {
-        *("backends", "environments", "flat", "measures", "paired", "reports", "results", "store"),
-        *("structs", "view_model", "viewer", "views"),
+        *("backends", "compared", "environments", "flat", "measures", "paired", "reports", "results"),
+        *("store", "structs", "view_model", "viewer", "views"),
     },
     "ollama": {"backends"},
     "psutil": {"store"},

@@ -254,8 +254,11 @@ def _undeclared(summary: JsonObject, rows: Sequence[GridRow]) -> Iterator[str]:
         return
     for spec in results_specs().values():
         count = sum(row.summary is not None and bool(spec.figures(row.summary)) for row in rows)
-        if spec.undeclared and count > 1:
-            yield spec.undeclared
+        if spec.compared and count > 1:
+            yield (
+                "The combinations are not compared: declare the one they are compared with as `report.baseline`, by "
+                "its values or its directory's name, and the figure that the study is about as `report.primary`."
+            )
 
 
 def _grid_table(summary: JsonObject, rows: Sequence[GridRow]) -> Table:

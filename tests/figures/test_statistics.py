@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
@@ -85,7 +85,7 @@ def test_difference_points_from_the_first_to_the_second() -> None:
 def test_family_is_adjusted_as_scipy_does_without_gaps() -> None:
     chances = [0.01, 0.04, 0.03]
     alike = known(compare({1: (1, 2)}, {1: (1, 2)}))
-    found = with_q({"none": None, **{str(p): replace(alike, p=p) for p in chances}})
+    found = with_q({"none": None, **{str(p): msgspec.structs.replace(alike, p=p) for p in chances}})
 
     assert [*found] == ["0.01", "0.04", "0.03"]
     assert [one.q for one in found.values()] == pytest.approx([*stats.false_discovery_control(chances)])

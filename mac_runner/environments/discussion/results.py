@@ -18,7 +18,7 @@ from mac_runner.environments.discussion.outcome import (
 from mac_runner.environments.discussion.record import DISCUSSION_AGENT_COLUMNS
 from mac_runner.environments.discussion.scene import STANCES, discussion_scene
 from mac_runner.measures import Counted, Measure, ResultsSpec, measure_figures, measure_tables
-from mac_runner.paired import UNDECLARED, compare_with_baseline, compared_figures, paired_tables, primary_words
+from mac_runner.paired import compare_with_baseline, compared_figures, paired_tables, primary_words
 from mac_runner.results import (
     DEFAULTS_HEAD,
     DEFAULTS_NOTE,
@@ -238,7 +238,6 @@ def discussion_results(measures: Sequence[Measure] = ALL_MEASURES) -> ResultsSpe
         ),
         comparison_tables=lambda compared: paired_tables(compared, "discussions"),
         compared=tuple(compared_figures(measures)),
-        undeclared=UNDECLARED,
         columns=DISCUSSION_COLUMNS,
         rewards=discussion_rewards,
         exports={"answers": ANSWERS},

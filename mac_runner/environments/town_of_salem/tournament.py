@@ -33,6 +33,7 @@ from mac_runner.results import (
     count_text,
     ends,
     interval_text,
+    number,
     objects,
     parsed,
     percent_text,
@@ -40,7 +41,6 @@ from mac_runner.results import (
     section,
     with_defaults_column,
 )
-from mac_runner.results import number as as_number
 from mac_runner.types import JsonObject, JsonValue, stable_hash
 
 _PAIRS_MAX: Final = 1_000
@@ -69,15 +69,42 @@ class _Played:
     slugs: list[str]
     values: _Values
     planned: int
-    deals: array[int]
-    wins: bytearray
+    deals: array[int] = field(default_factory=lambda: array("Q"))
+    wins: bytearray = field(default_factory=bytearray)
     """For each game, the bits of the sides that won."""
-    cast: Mapping[str, str]
-    """Who plays each side."""
+    teams: defaultdict[str, set[_Player]] = field(default_factory=lambda: defaultdict(set))
+    """Who played each side."""
+    cast: Mapping[str, str] = field(default_factory=dict)
+    """The same by name, where it is one."""
     turns: Counter[str] = field(default_factory=Counter)
     """By side, the turns of its players."""
     defaults: Counter[str] = field(default_factory=Counter)
     """By side, the turns that ended with the default act."""
+
+    @classmethod
+    def of(cls, played: PlayedCombination) -> _Played:
+        found = cls([played.slug], played.values, played.planned)
+        seed = json.dumps(played.values.get(_SEED))
+        for place, outcome, where in played.outcomes:
+            game = parsed(Game, outcome, where)
+            sides = game.teams()
+            found.deals.append(stable_hash(seed, place, *(f"{seat.agent}={seat.role}" for seat in game.players)))
+            found.wins.append(sum(_BITS[side] for side, team in sides.items() if game.has_won(side, team)))
+            for side, team in sides.items():
+                found.teams[side].update((seat.definition, seat.model) for seat in team)
+            for seat in game.players:
+                found.turns[seat.side] += seat.count(Count.TURN)
+                found.defaults[seat.side] += seat.count(Count.DEFAULT)
+        return found
+
+    def add(self, other: _Played) -> None:
+        """Take in one that differs in its seed alone."""
+        self.slugs += other.slugs
+        self.planned += other.planned
+        self.deals += other.deals
+        self.wins += other.wins
+        self.turns += other.turns
+        self.defaults += other.defaults
 
     def has_won(self, side: str, places: Iterable[int] | None = None) -> list[int]:
         """For each game, or each of those at `places`, whether the side won."""
@@ -110,7 +137,7 @@ class _Played:
 
 def compare_games(played: Sequence[PlayedCombination], has_stats: bool) -> JsonObject:
     """The sections of `comparisons.json`; empty when there is nothing to compare."""
-    groups = _entries([_Games.of(each) for each in played])
+    groups = _entries([_Played.of(each) for each in played])
     every = [entry for group in groups for entry in group]
     if len(every) < 2:
         return {}
@@ -126,64 +153,24 @@ def compare_games(played: Sequence[PlayedCombination], has_stats: bool) -> JsonO
     return {**sections, **paired.section(), "ratings": [_ratings(group) for group in groups if _is_tournament(group)]}
 
 
-class _Games(NamedTuple):
-    """What was read of one combination."""
-
-    slug: str
-    values: _Values
-    planned: int
-    deals: array[int]
-    wins: bytearray
-    teams: Mapping[str, frozenset[_Player]]
-    turns: Counter[str]
-    defaults: Counter[str]
-
-    @classmethod
-    def of(cls, played: PlayedCombination) -> _Games:
-        deals, wins = array("Q"), bytearray()
-        teams: defaultdict[str, set[_Player]] = defaultdict(set)
-        turns, defaults = Counter[str](), Counter[str]()
-        seed = json.dumps(played.values.get(_SEED))
-        for number, outcome, where in played.outcomes:
-            game = parsed(Game, outcome, where)
-            deals.append(stable_hash(seed, number, *(f"{player.agent}={player.role}" for player in game.players)))
-            sides = game.teams()
-            wins.append(sum(_BITS[side] for side, team in sides.items() if game.has_won(side, team)))
-            for side, team in sides.items():
-                teams[side].update((player.definition, player.model) for player in team)
-            for player in game.players:
-                turns[player.side] += player.count(Count.TURN)
-                defaults[player.side] += player.count(Count.DEFAULT)
-        found = {side: frozenset(players) for side, players in teams.items()}
-        return cls(played.slug, played.values, played.planned, deals, wins, found, turns, defaults)
-
-
-def _entries(games: Sequence[_Games]) -> list[list[_Played]]:
+def _entries(games: Sequence[_Played]) -> list[list[_Played]]:
     """What was played, seeds taken together, in groups of equal settings; who plays which side is not a setting."""
     games = [each for each in games if each.deals]
     named = _names({player for each in games for team in each.teams.values() for player in team})
-    casts = [
-        {side: named[next(iter(team))] if len(team) == 1 else _SEVERAL for side, team in sorted(each.teams.items())}
-        for each in games
-    ]
-    settings = _settings([each.values for each in games], [_frozen(cast) for cast in casts])
-    entries: dict[tuple[str, str], _Played] = {}
-    for each, cast in zip(games, casts, strict=True):
-        values = {name: each.values[name] for name in settings if name in each.values}
-        entry = entries.setdefault(
-            (_frozen(values), _frozen(cast)),
-            _Played([], values, 0, array("Q"), bytearray(), cast),
-        )
-        entry.slugs.append(each.slug)
-        entry.planned += each.planned
-        entry.deals += each.deals
-        entry.wins += each.wins
-        entry.turns += each.turns
-        entry.defaults += each.defaults
-    groups: dict[str, list[_Played]] = {}
-    for (values_text, _), entry in entries.items():
-        groups.setdefault(values_text, []).append(entry)
-    return [*groups.values()]
+    for each in games:
+        each.cast = {
+            side: named[next(iter(team))] if len(team) == 1 else _SEVERAL for side, team in sorted(each.teams.items())
+        }
+    settings = _settings([each.values for each in games], [_frozen(each.cast) for each in games])
+    groups: dict[str, dict[str, _Played]] = {}
+    for each in games:
+        each.values = {name: each.values[name] for name in settings if name in each.values}
+        group, cast = groups.setdefault(_frozen(each.values), {}), _frozen(each.cast)
+        if cast in group:
+            group[cast].add(each)
+        else:
+            group[cast] = each
+    return [[*group.values()] for group in groups.values()]
 
 
 def _frozen(values: Mapping[str, JsonValue] | Mapping[str, str]) -> str:
@@ -491,7 +478,7 @@ def _standing_table(rows: list[JsonObject]) -> Table:
         for row in rows
     ]
     table = Table("wins by player and side (n games)", words, ("n", "deals", "wins", *RATE_HEADS), lines)
-    return with_defaults_column(table, [[as_number(row.get("defaults"))] for row in rows], len(table.numbers))
+    return with_defaults_column(table, [[number(row.get("defaults"))] for row in rows], len(table.numbers))
 
 
 def _rating_tables(found: JsonObject) -> Iterator[Table | str]:
@@ -514,7 +501,7 @@ def _rating_tables(found: JsonObject) -> Iterator[Table | str]:
     title = f"Bradley–Terry ratings (n {games} games of {deals} deals{settings})"
     numbers = ("rating", "95% interval", "wins against average", "95% interval")
     table = Table(title, ("player", "side"), numbers, lines)
-    yield with_defaults_column(table, [[as_number(row.get("defaults"))] for row in players], len(numbers))
+    yield with_defaults_column(table, [[number(row.get("defaults"))] for row in players], len(numbers))
     advantage = section(found, "advantage")
     undecided, left_out = count_text(found.get("undecided")), count_text(found.get("left_out"))
     yield (
@@ -543,7 +530,7 @@ def tournament_words(compared: JsonObject) -> str:
         f"{side.capitalize()}: "
         + ", ".join(
             f"{player.get('player')} {_log_odds(player.get('rating'))} ({_span(player.get('interval'))})"
-            for player in sorted(players, key=lambda player: -(as_number(player.get("rating")) or 0.0))
+            for player in sorted(players, key=lambda player: -(number(player.get("rating")) or 0.0))
         )
         for side, players in sides.items()
     )
