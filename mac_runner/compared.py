@@ -97,7 +97,10 @@ def compare(
     values = totals[0] / totals[1], totals[2] / totals[3]
     difference = values[1] - values[0]
     is_pairs, has_effects = kind == "share" and _is_truths(table), has_effects and kind != "score"
-    drawn = _resampled(table, resamples) if has_effects or not is_pairs else table
+    drawn = table
+    if has_effects or not is_pairs:
+        rows, counts = numpy.unique(table, axis=0, return_counts=True)
+        drawn = _with_cases(resampled(rows, counts, resamples))
     samples = _with_cases(table) if is_pairs else drawn
     differences = samples[:, 2] / samples[:, 3] - samples[:, 0] / samples[:, 1]
     interval: Interval | None
@@ -306,15 +309,17 @@ def _is_truths(table: Array) -> bool:
     return bool((cases == cases[0, 0]).all() and ((hits == 0) | (hits == cases)).all())
 
 
-def _resampled(table: Array, resamples: int) -> Array:
-    """The sums of each resample of clusters. Drawing clusters is drawing how often each distinct row comes."""
+def resampled(rows: Array, counts: Array, resamples: int) -> Array:
+    """The sums of each resample of clusters, `counts` of which have the same row: a sum for each column.
+
+    Drawing clusters is drawing how often each distinct row comes.
+    """
     import numpy
 
-    rows, counts = numpy.unique(table, axis=0, return_counts=True)
+    clusters = int(counts.sum())
     random, at_once = numpy.random.default_rng(_SEED), max(1, _DRAWS_MAX // len(rows))
     sizes = [min(at_once, resamples - begun) for begun in range(0, resamples, at_once)]
-    drawn = [random.multinomial(len(table), counts / len(table), size=size) @ rows for size in sizes]
-    return _with_cases(numpy.vstack(drawn))
+    return numpy.vstack([random.multinomial(clusters, counts / clusters, size=size) @ rows for size in sizes])
 
 
 def _with_cases(sums: Array) -> Array:

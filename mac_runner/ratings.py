@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from mac_runner.compared import Array, percentiles
+from mac_runner.compared import Array, percentiles, resampled
 from mac_runner.intervals import Interval
 
 FITS: Final = 1_000
 """Bootstrap samples for ratings, each of which is a fit of its own."""
-_SEED: Final = 20_001
-_DRAWS_MAX: Final = 5_000_000
-"""As many random counts are held at a time."""
 _PRIOR_WINS: Final = 0.5
 """Added to each side of every pairing, so that who has won or lost every game has a rating too."""
 FIRST_WON: Final = 1
@@ -75,7 +72,9 @@ def bradley_terry(pairings: Sequence[tuple[int, int]], table: Array, *, fits: in
         return None
     wins = counts @ (rows == FIRST_WON)
     found = _fit(design, wins, decided, numpy.zeros(design.shape[1]))
-    drawn = [_fit(design, *sample, found) for sample in _resampled(rows, counts, fits)]
+    sums = resampled(numpy.hstack([rows == FIRST_WON, rows != UNDECIDED]), counts, fits)
+    samples = zip(*numpy.split(sums, 2, axis=1), strict=True)
+    drawn = [_fit(design, won, of, found) for won, of in samples]
     n_first, n_second = (1 + max(pair[side] for pair in pairings) for side in (0, 1))
     point = _strengths(found[None, :], n_first, n_second)
     spread = _strengths(numpy.array(drawn), n_first, n_second)
@@ -123,18 +122,6 @@ def _fit(design: Array, wins: Array, games: Array, start: Array) -> Array:
         return seen.T @ (seen * (played * chance * (1 - chance))[:, None])
 
     return minimize(surprise, start, jac=True, hess=curvature, method="trust-exact").x
-
-
-def _resampled(rows: Array, counts: Array, samples: int) -> list[tuple[Array, Array]]:
-    """Wins of the first side and decided games by pairing, in as many samples of deals."""
-    import numpy
-
-    rng, deals, found = numpy.random.default_rng(_SEED), int(counts.sum()), []
-    at_once = max(1, _DRAWS_MAX // len(counts))
-    for begun in range(0, samples, at_once):
-        drawn = rng.multinomial(deals, counts / deals, size=min(at_once, samples - begun))
-        found += [*zip(drawn @ (rows == FIRST_WON), drawn @ (rows != UNDECIDED), strict=True)]
-    return found
 
 
 def _strengths(parameters: Array, n_first: int, n_second: int) -> tuple[Array, Array, Array]:

@@ -20,8 +20,9 @@ from mac_runner.figures.model import DataColumn, Figure, Section, Value
 from mac_runner.measures import Counted, Row
 from mac_runner.paired import compared_figures, paired_of
 from mac_runner.registry import results_specs
+from mac_runner.reports.grid import played_combination
 from mac_runner.reports.usability import by_model
-from mac_runner.results import Declared, PlayedCombination, default_shares, integer, section, with_defaults
+from mac_runner.results import Declared, default_shares, integer, section, with_defaults
 from mac_runner.types import JsonObject
 
 _CHAPTERS: Final = {
@@ -218,7 +219,9 @@ def difference_figures(study: Study) -> Iterator[Figure]:
     """
     baseline, spec = study.reference.name, results_specs()["discussion"]
     assert spec.comparisons is not None
-    played = [_played(data) for data in study.runs]
+    played = [
+        played_combination(data.name, data.values, data.planned, "discussion", data.read_rows()) for data in study.runs
+    ]
     paired = paired_of(spec.comparisons(played, True, Declared(baseline, study.primary)))
     if paired is None:
         return
@@ -249,12 +252,3 @@ def difference_figures(study: Study) -> Iterator[Figure]:
             by=["run"],
             is_primary=figure == paired.primary,
         )
-
-
-def _played(data: RunData) -> PlayedCombination:
-    outcomes = (
-        (ended.number, ended.result, f"the index row of {ended.task_id!r}, outcome")
-        for ended in data.ended()
-        if ended.result is not None
-    )
-    return PlayedCombination(data.name, dict(data.values), data.planned, outcomes)

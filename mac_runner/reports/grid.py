@@ -236,7 +236,7 @@ def compare_combinations(
         if spec.comparisons is not None:
             # Reading rows again takes time, so only those of this kind are.
             counted = [row for row in rows if row.summary is not None and spec.figures(row.summary)]
-            played = [_played(row, kind, read(row.slug)) for row in counted]
+            played = [played_combination(row.slug, row.values, _planned(row), kind, read(row.slug)) for row in counted]
             sections |= spec.comparisons(played, has_stats, declared)
     if not sections:
         return None
@@ -248,15 +248,20 @@ def lacks_stats(compared: JsonObject | None) -> bool:
     return compared is not None and compared.get("libraries") is None
 
 
-def _played(row: GridRow, kind: str, index: Iterable[JsonObject]) -> PlayedCombination:
-    def outcomes() -> Iterator[tuple[int, JsonObject, str]]:
-        for each in map(parse_row, index):
-            if each.reason is None and isinstance(each.outcome, dict) and each.outcome.get("kind") == kind:
-                number = each.index if each.group is None else each.group
-                yield number, each.outcome, f"the index row of {each.task_id!r}, outcome"
+def _planned(row: GridRow) -> int:
+    return integer(section(row.summary or {}, "conversations").get("planned")) or 0
 
-    planned = integer(section(row.summary or {}, "conversations").get("planned"))
-    return PlayedCombination(row.slug, row.values, planned or 0, outcomes())
+
+def played_combination(
+    slug: str, values: Mapping[str, JsonValue], planned: int, kind: str, index: Iterable[JsonObject]
+) -> PlayedCombination:
+    """The finished conversations whose outcomes are of one kind, from their index rows."""
+    outcomes = (
+        (row.number, row.result, f"the index row of {row.task_id!r}, outcome")
+        for row in map(parse_row, index)
+        if row.result is not None and row.result.get("kind") == kind
+    )
+    return PlayedCombination(slug, values, planned, outcomes)
 
 
 def _parts(rows: Sequence[GridRow], began: Mapping[str, JsonValue]) -> list[JsonValue]:
