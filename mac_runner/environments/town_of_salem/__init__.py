@@ -96,8 +96,6 @@ def _idle(experiment: Experiment, game: GameConfig) -> Mapping[str, str]:
 
 
 def _variants(experiment: Experiment, game: GameConfig) -> Iterable[Variant]:
-    if game.pairings is None:
-        return ()
     from mac_runner.environments.town_of_salem.casting import variants
 
     return variants(experiment, game)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, permutations
 from typing import NamedTuple
 
-from mac_runner.config import AgentDefinition, Experiment, identity_of
+from mac_runner.config import Experiment, identity_of
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.roles.catalogue import catalogue_of
@@ -49,13 +49,12 @@ def keys_of(slot: str, role_id: str) -> SeatKeys:
 
 def _possible_seats(slots: Sequence[str]) -> list[SeatKeys]:
     """The keys of every slot with each role that a deal may put there, once each."""
-    named = {slot for slot in slots if slot in ROLES}
     seats = (
         keys_of(slot, role)
         for slot in slots
         for role in roles_of(slot)
         # A random slot cannot become a unique role that has a slot of its own.
-        if slot == role or role not in named or not ROLES[role].is_unique
+        if slot == role or role not in slots or not ROLES[role].is_unique
     )
     return list(dict.fromkeys(seats))
 
@@ -218,25 +217,19 @@ def _pairings(
         yield _beside(_PAIRINGS, "seats")
     if game.casting is not None:
         yield _beside(_PAIRINGS, "casting")
-    yield from _wrong_sides(game, pairings, ids)
+    path, neutral = (*_PAIRINGS, "neutral"), pairings.neutral
+    if neutral not in (known := (TOWN, MAFIA, *ids)):
+        yield Problem(path, f"is no side and no agent: {neutral!r}{suggestion(neutral, known)}")
+    if seats := _seats_of(game):
+        by_slot = [_sides(found) for _, found in groupby(seats, key=lambda keys: keys[1])]
+        for side in (MAFIA, TOWN):
+            if {side} not in by_slot:
+                text = f"needs a lobby whose every deal has a role of the side {side!r}; name one in game.lobby"
+                yield Problem(_PAIRINGS, text)
+        if neutral in (MAFIA, *ids) and NEUTRAL not in _sides(seats):
+            yield Problem(path, "casts nobody: no deal of this lobby holds a neutral role; leave it out")
     wrong = [*_wrong_entrants(pairings, ids)]
     yield from wrong or _alike(experiment, _pairs(pairings, ids))
-
-
-def _wrong_sides(game: GameConfig, pairings: GamePairings, ids: Sequence[str]) -> Iterator[Problem]:
-    """Sides that a lobby may not deal, and a player of neutral roles who is unknown or has none."""
-    path = (*_PAIRINGS, "neutral")
-    if pairings.neutral not in (known := (TOWN, MAFIA, *ids)):
-        yield Problem(path, f"is no side and no agent: {pairings.neutral!r}{suggestion(pairings.neutral, known)}")
-    if not (seats := _seats_of(game)):
-        return
-    by_slot = [_sides(found) for _, found in groupby(seats, key=lambda keys: keys[1])]
-    for side in (MAFIA, TOWN):
-        if {side} not in by_slot:
-            text = f"needs a lobby whose every deal has a role of the side {side!r}; name one in game.lobby"
-            yield Problem(_PAIRINGS, text)
-    if pairings.neutral in (MAFIA, *ids) and NEUTRAL not in _sides(seats):
-        yield Problem(path, "casts nobody: no deal of this lobby holds a neutral role; leave it out")
 
 
 def _wrong_entrants(pairings: GamePairings, ids: Sequence[str]) -> Iterator[Problem]:
@@ -263,23 +256,18 @@ def _wrong_entrants(pairings: GamePairings, ids: Sequence[str]) -> Iterator[Prob
 
 def _alike(experiment: Experiment, pairs: Iterable[Pair]) -> Iterator[Problem]:
     """Pairs whose definitions differ in their names alone."""
-    agents = {agent.agent_id: agent for agent in experiment.agent_definitions}
-    # An unknown model is refused elsewhere.
-    known = {name: agent for name, agent in agents.items() if agent.model in experiment.model_definitions}
-    players = {name: _player(experiment, agent) for name, agent in known.items()}
+    players: dict[str, str] = {}
+    for agent in experiment.agent_definitions:
+        # An unknown model is refused elsewhere.
+        if (model := experiment.model_definitions.get(agent.model)) is not None:
+            # All that decides how an agent plays: the identity of an experiment of it alone.
+            definition = agent.model_copy(update={"agent_id": "player", "model": "model"})
+            alone = {"agent_definitions": (definition,), "model_definitions": {"model": model}}
+            players[agent.agent_id] = identity_of(experiment.model_copy(update=alone))
     for one, other in dict.fromkeys(tuple(sorted(pair)) for pair in pairs):
         if one in players and players[one] == players.get(other):
             text = f"{one!r} and {other!r} differ in their names alone, so their games would compare nothing"
             yield Problem(_PAIRINGS, f"{text}; give one of them another model, persona or sampling, or leave it out")
-
-
-def _player(experiment: Experiment, agent: AgentDefinition) -> str:
-    """A digest of all that decides how an agent plays: the identity of an experiment of it alone."""
-    alone = {
-        "agent_definitions": (agent.model_copy(update={"agent_id": "player", "model": "model"}),),
-        "model_definitions": {"model": experiment.model_definitions[agent.model]},
-    }
-    return identity_of(experiment.model_copy(update=alone))
 
 
 def design(planned: Sequence[Planned]) -> Iterator[Table | str]:
