@@ -73,7 +73,6 @@ def _sides(seats: Iterable[SeatKeys]) -> set[str]:
 
 
 def _definitions(cast: Cast) -> tuple[str, ...]:
-    """The agent definitions that take turns at a key."""
     return (cast,) if isinstance(cast, str) else cast
 
 

@@ -90,8 +90,7 @@ def _discuss(seat: Seat) -> str:
     """What to say in the discussion: what others must know, else perhaps a remark, or nothing."""
     speech = _speech(seat)
     if speech.to:
-        words = seat.words(speech.sentences)
-        return write("whisper", target=speech.to, text=words, thought=speech.thought, will=seat.will())
+        return seat.say(speech.sentences, speech.thought, "whisper", target=speech.to)
     if speech.sentences and not _is_said(seat, speech, may_repeat=True):
         first = _remark(seat, _REMARKS_FIRST) if len(speech.sentences) == 1 else []
         return seat.say([*first, *speech.sentences], speech.thought)
@@ -126,7 +125,6 @@ def _is_said(seat: Seat, speech: Speech, *, may_repeat: bool) -> bool:
 
 
 def _speech(seat: Seat) -> Speech:
-    """What there is to say, or nothing."""
     if (hidden := _hidden(seat)) is not None:
         return hidden
     view, mine, findings = seat.view, seat.view.role.name, seat.findings
@@ -162,7 +160,6 @@ def _any_of(seat: Seat, sentences: Iterable[Sentence]) -> list[Sentence]:
 
 
 def _remark(seat: Seat, how_often: float) -> list[Sentence]:
-    """One remark, or none."""
     if seat.chance.random() >= how_often or any(event.day == seat.view.day for event in seat.speeches):
         return []
     view = seat.view
@@ -259,10 +256,8 @@ def _found(seat: Seat, name: str, finding: Finding) -> Sentence:
 
 
 def _findings(seat: Seat) -> list[Sentence]:
-    """All this seat found."""
-    findings = seat.findings
-    guilty = [_found(seat, name, finding) for name, finding in findings.items() if finding.is_guilty]
-    innocent = {name: finding for name, finding in findings.items() if not finding.is_guilty}
+    guilty = [_found(seat, name, finding) for name, finding in seat.findings.items() if finding.is_guilty]
+    innocent = {name: finding for name, finding in seat.findings.items() if not finding.is_guilty}
     if len(innocent) >= _MANY:
         *names, last = innocent
         return [*guilty, say("cleared", names=f"{', '.join(names)} and {last}")]
@@ -324,7 +319,6 @@ def _rebut(seat: Seat) -> list[Sentence]:
 
 
 def _rivals(seat: Seat, role: str) -> list[str]:
-    """The others who claim a role."""
     return [name for name, claimed in seat.claims.items() if claimed == role and name != seat.view.name]
 
 
@@ -373,9 +367,8 @@ def _denounce(seat: Seat, quarry: str) -> list[Sentence]:
 
 def _bait(seat: Seat) -> list[Sentence]:
     """A claim that can hardly be true, so that the Town takes it for a killer caught lying."""
-    claims = seat.claims
-    taken = sorted(set(claims.values()) - {role.name for role in seat.unclaimed})
-    role = claims.get(seat.view.name) or seat.pick([*filter(is_town_role, taken)] or [seat.view.role.bait])
+    taken = sorted(set(seat.claims.values()) - {role.name for role in seat.unclaimed})
+    role = seat.claims.get(seat.view.name) or seat.pick([*filter(is_town_role, taken)] or [seat.view.role.bait])
     return [*(_rebut(seat) or _answer(seat, role)), *_claim(seat, role)]
 
 
@@ -391,7 +384,6 @@ def _defend(seat: Seat) -> str:
 
 
 def _plea(seat: Seat) -> list[Sentence]:
-    """What a player has to say for itself."""
     if (hidden := _hidden(seat)) is not None:
         return hidden.sentences or _claim(seat, seat.cover())
     return [*_rebut(seat), *_claim(seat, seat.view.role.name), *_findings(seat)]
@@ -496,7 +488,6 @@ def _wanted(seat: Seat) -> str:
 
 
 def _judge(seat: Seat) -> str:
-    """A ballot on the accused."""
     accused = seat.view.accused or ""
     if seat.is_hostile:
         is_guilty = accused not in seat.view.team
@@ -545,7 +536,6 @@ def _play_to_win(view: SeatView, chance: Random) -> str:
 
 
 def _play_at_random(view: SeatView, chance: Random) -> str:
-    """Draw one legal act."""
     options = [
         (choice.verb, named)
         for choice in view.choices

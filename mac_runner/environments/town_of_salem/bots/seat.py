@@ -513,12 +513,12 @@ class Seat:
         dead = set(self.view.graveyard.values())
         return self.pick([role for role in roles if role not in dead] or roles or [self.view.role.name])
 
-    def say(self, sentences: Iterable[Sentence], thought: str) -> str:
+    def say(self, sentences: Iterable[Sentence], thought: str, verb: str = "speak", target: str = "") -> str:
         """Speak, or wait without words or, if blackmailed, without a voice."""
         text = self.words(sentences)
-        if not text or "speak" not in self.choices:
-            return write("wait", thought=thought, will=self.will())
-        return write("speak", text=text, thought=thought, will=self.will())
+        if not text or verb not in self.choices:
+            verb, text = "wait", ""
+        return write(verb, text=text, target=target, thought=thought, will=self.will())
 
     def will(self) -> str:
         """A new will when there are findings that the old one lacks: first those against others."""
