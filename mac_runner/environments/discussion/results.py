@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any, Final
 
-from mac_runner.environments.discussion.answer_table import ANSWERS
 from mac_runner.environments.discussion.bias import ALL, BIAS, short_signed
 from mac_runner.environments.discussion.formats import FORMATS
 from mac_runner.environments.discussion.measures import ACCURACY, MEASURES, REFUSALS
@@ -15,7 +14,7 @@ from mac_runner.environments.discussion.outcome import (
     DiscussionResult,
     discussion_rewards,
 )
-from mac_runner.environments.discussion.record import DISCUSSION_AGENT_COLUMNS
+from mac_runner.environments.discussion.record import ANSWERS, DISCUSSION_AGENT_COLUMNS
 from mac_runner.environments.discussion.scene import STANCES, discussion_scene
 from mac_runner.measures import Counted, Measure, ResultsSpec, measure_figures, measure_tables
 from mac_runner.paired import compare_with_baseline, compared_figures, paired_tables, primary_words
@@ -98,36 +97,26 @@ class DiscussionResults:
                 yield name, round(value, 4) if value <= whole else None
 
 
-def _power_lines(report: JsonObject) -> Iterator[tuple[str, str]]:
-    """One line: what this many questions can show."""
-    if found := section(report, "power"):
-        parts = [
-            words.format(points=decimal_text(value * scale))
-            for name, (*_, words, scale) in _DETECTABLE.items()
-            if (value := number(found.get(name))) is not None
-        ]
-        shown = ", ".join(parts) or "no difference, for want of questions,"
-        yield "could show", f"{shown} between two such runs (power 80%, level 5%); less in pairs"
-
-
 def discussion_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
-    """How many discussions there were and what ended them."""
+    """How many discussions there were and what ended them, what so many can show, and that questions repeat."""
     if report := section(summary, "discussions"):
         endings = section(report, "ended_by").items()
         ended = ", ".join(f"{count_text(count)} {name.replace('_', ' ')}" for name, count in endings)
         rounds = report.get("rounds_mean")
         mean = f"{rounds:.1f}" if isinstance(rounds, int | float) else UNKNOWN
         yield "discussions", f"{count_text(report.get('n'))}; {mean} rounds on average; ended by: {ended}"
-        yield from _power_lines(report)
-    yield from _repetition_lines(summary)
-
-
-def _repetition_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
-    """That questions repeat, where they do."""
-    report = section(summary, "discussion_questions")
-    if repeated := integer(report.get("repeated")):
-        over = f"{count_text(report.get('discussions'))} discussions over {count_text(report.get('n'))} questions"
-        more = f"{count_text(repeated)} discussed more than once, at most {count_text(report.get('most'))} times"
+    if power := section(report, "power"):
+        parts = [
+            words.format(points=decimal_text(value * scale))
+            for name, (*_, words, scale) in _DETECTABLE.items()
+            if (value := number(power.get(name))) is not None
+        ]
+        shown = ", ".join(parts) or "no difference, for want of questions,"
+        yield "could show", f"{shown} between two such runs (power 80%, level 5%); less in pairs"
+    questions = section(summary, "discussion_questions")
+    if repeated := integer(questions.get("repeated")):
+        over = f"{count_text(questions.get('discussions'))} discussions over {count_text(questions.get('n'))} questions"
+        more = f"{count_text(repeated)} discussed more than once, at most {count_text(questions.get('most'))} times"
         yield "questions repeat", f"{over}: {more}"
 
 
@@ -142,17 +131,13 @@ def discussion_headline(summary: JsonObject, compared: JsonObject) -> str:
     if report:
         found.append(f"consensus {rate_words(section(report, 'consensus'))}")
     scores = section(report, "bias", "group", ALL)
-    found += [
-        f"bias in {name} contexts {signed_text(scored.get('score'))} ({_span(scored.get('interval'))})"
-        for name in scores
-        if (scored := section(scores, name)).get("n")
-    ]
+    for name in scores:
+        if (scored := section(scores, name)).get("n"):
+            interval = scored.get("interval")
+            span = " to ".join(map(short_signed, interval)) if isinstance(interval, list) else UNKNOWN
+            found.append(f"bias in {name} contexts {signed_text(scored.get('score'))} ({span})")
     text = f"{'; '.join(found)}; {count_text(report.get('n'))} discussions" if found else ""
     return text[:1].upper() + text[1:]
-
-
-def _span(interval: JsonValue) -> str:
-    return " to ".join(map(short_signed, interval)) if isinstance(interval, list) else UNKNOWN
 
 
 def discussion_tables(summary: JsonObject, measures: Sequence[Measure] = ALL_MEASURES) -> Iterator[Table | str]:
@@ -172,19 +157,21 @@ def discussion_tables(summary: JsonObject, measures: Sequence[Measure] = ALL_MEA
 
 
 def discussion_figures(summary: JsonObject, measures: Sequence[Measure] = ALL_MEASURES) -> dict[str, Figure]:
-    """The figures of the measures, and the answers without a bias score."""
-    unscored = _unscored_figures(section(summary, "discussions", "bias"))
-    return {**measure_figures(measures, summary), **dict(unscored)}
+    """The figures of the measures, and the shares of answers without a bias score.
 
-
-def _unscored_figures(bias: JsonObject) -> Iterator[tuple[str, Figure]]:
-    """The share of answers without a score. It is what it is: an interval would say nothing."""
+    These are what they are: an interval would say nothing.
+    """
+    figures = measure_figures(measures, summary)
+    bias = section(summary, "discussions", "bias")
     for kind in bias:
         counts = objects([*section(bias, kind, ALL).values()])
         unscored, scored = (sum(integer(each.get(key)) or 0 for each in counts) for key in ("unscored", "n"))
         if asked := unscored + scored:
             share = round(unscored / asked, 4)
-            yield f"unscored.{kind}", Figure(asked, share, None, None, is_headline=False, is_printed=kind == "group")
+            figures[f"unscored.{kind}"] = Figure(
+                asked, share, None, None, is_headline=False, is_printed=kind == "group"
+            )
+    return figures
 
 
 def discussion_values(outcome: JsonObject) -> Mapping[str, Value]:

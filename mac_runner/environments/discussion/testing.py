@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mac_runner.environments.discussion.answer_table import ANSWER_COLUMNS, answer_rows
 from mac_runner.environments.discussion.bias import Tally, stances_of
 from mac_runner.environments.discussion.bots import POLICIES
 from mac_runner.environments.discussion.conversation import DiscussionConversation
@@ -26,7 +25,7 @@ from mac_runner.environments.discussion.reading.answers import ANSWER_CHARS_MAX,
 from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed
 from mac_runner.environments.discussion.reading.unknowns import refuses, unknown_choice
 from mac_runner.environments.discussion.reading.words import words
-from mac_runner.environments.discussion.record import Record
+from mac_runner.environments.discussion.record import ANSWER_COLUMNS, Record, answer_rows
 from mac_runner.environments.discussion.results import (
     ALL_MEASURES,
     RESULTS,
