@@ -362,7 +362,6 @@ class _Ours:
         return Context(
             backends=backends,
             models=models,
-            speakers={name: tuple(place for place, model in models.items() if model == name) for name in backends},
             api={
                 name: api
                 for name in backends

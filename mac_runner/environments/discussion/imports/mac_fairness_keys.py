@@ -33,8 +33,6 @@ class Context:
 
     backends: Mapping[str, str]
     """The backend of each model."""
-    speakers: Mapping[str, tuple[int, ...]]
-    """The agents of each model, by place."""
     models: Mapping[int, str]
     """The model of each agent."""
     api: Mapping[str, JsonObject]
@@ -50,13 +48,12 @@ Rule: TypeAlias = Callable[[Context, KeyPath, JsonValue], Iterator[Setting]]
 
 def rule_of(path: KeyPath, backends: Mapping[str, str]) -> Rule | None:
     """The rule for the key at a path; None for a key that mac-fairness does not have."""
-    if path[0] == "model_definitions" and len(path) > 2:
-        return _MODEL.get(backends.get(str(path[1]), ""), _ANY_MODEL).get(_joined(path[2:]))
-    if path[0] == "agent_definitions" and len(path) > 2:
-        if not isinstance(path[1], int):
-            return None
-        return _AGENT.get(_joined(path[2:]))
-    return _RULES.get(_joined(path))
+    below = ".".join(map(str, path[2:]))
+    if path[0] == "model_definitions" and below:
+        return _MODEL.get(backends.get(str(path[1]), ""), {}).get(below) or _ANY_MODEL.get(below)
+    if path[0] == "agent_definitions" and below:
+        return _AGENT.get(below) if isinstance(path[1], int) else None
+    return _RULES.get(".".join(map(str, path)))
 
 
 def unknown(path: KeyPath) -> str:
@@ -69,10 +66,6 @@ def unknown(path: KeyPath) -> str:
 def name_of(text: str) -> str:
     """A text as a name has it."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-")[:80]
-
-
-def _joined(path: KeyPath) -> str:
-    return ".".join(map(str, path))
 
 
 def _to(target: str, change: Callable[[JsonValue], JsonValue] = lambda value: value) -> Rule:
@@ -181,22 +174,15 @@ def _base_url(section: str, key: str) -> Rule:
     return rule
 
 
-def _sdk_retries(_context: Context, _path: KeyPath, value: JsonValue) -> Iterator[Setting]:
-    yield Setting(("retry_config", "max_attempts"), int(_number(value)) + 1)
-
-
 def _speakers(key: str, change: Callable[[JsonValue], JsonValue] = lambda value: value) -> Rule:
     """A key of a model that ours have at each agent."""
 
     def rule(context: Context, path: KeyPath, value: JsonValue) -> Iterator[Setting]:
-        for place in context.speakers.get(str(path[1]), ()):
-            yield Setting(("agent_definitions", place, key), change(value))
+        for place, model in context.models.items():
+            if model == path[1]:
+                yield Setting(("agent_definitions", place, key), change(value))
 
     return rule
-
-
-def _same_agent_key(context: Context, path: KeyPath, value: JsonValue) -> Iterator[Setting]:
-    yield Setting(path, value)
 
 
 def _sampled(context: Context, path: KeyPath, value: JsonValue) -> Iterator[Setting]:
@@ -234,7 +220,7 @@ _FORMATS: Final[Mapping[str, JsonValue]] = {
         for sign, word in (("colon", "colon"), ("dot", "dot"), ("paren", "parenthesis"))
     },
 }
-_ORDERS: Final[Mapping[str, JsonValue]] = {"answer_first": "answer_first", "rationale_first": "rationale_first"}
+_ORDERS: Final[Mapping[str, JsonValue]] = {order: order for order in ("answer_first", "rationale_first")}
 _PARTICIPANT: Final = "prompt_template_config.for_participant"
 
 _RULES: Final[Mapping[str, Rule]] = {
@@ -272,7 +258,7 @@ _API: Final = {
     "api_config.timeout_seconds": "timeout_s",
 }
 _API_RULES: Final[Mapping[str, Rule]] = {
-    "api_config.max_retries": _sdk_retries,
+    "api_config.max_retries": _to("retry_config.max_attempts", lambda value: int(_number(value)) + 1),
     "api_config.send_temperature": lambda _context, _path, _value: iter(()),
     "api_config.send_top_p": lambda _context, _path, _value: iter(()),
 }
@@ -291,19 +277,16 @@ _VLLM_KEYS: Final = (
 
 _MODEL: Final[Mapping[str, Mapping[str, Rule]]] = {
     "vllm": {
-        **_ANY_MODEL,
         **_engine("vllm_config", {"model_path": "model", "model_name": "model"}),
         **_engine("vllm_config", {f"vllm_config.{key}": key for key in _VLLM_KEYS}),
         "vllm_config.gpu_device_ids": _devices,
     },
     "ollama": {
-        **_ANY_MODEL,
         **_engine("ollama_config", {"model_name": "model", "ollama_config.num_ctx": "num_ctx"}),
         **_engine("ollama_config", {"ollama_api_url": "host", "max_num_seqs": "max_in_flight"}),
         "timeout_seconds": _to("retry_config.request_deadline_s"),
     },
     "openai": {
-        **_ANY_MODEL,
         **_engine("openai_config", _API),
         **_API_RULES,
         "api_config.base_url": _base_url("openai_config", "base_urls"),
@@ -311,7 +294,6 @@ _MODEL: Final[Mapping[str, Mapping[str, Rule]]] = {
         "api_config.verbosity": _speakers("verbosity"),
     },
     "anthropic": {
-        **_ANY_MODEL,
         **_engine("anthropic_config", _API),
         **_API_RULES,
         "api_config.base_url": _base_url("anthropic_config", "base_url"),
@@ -321,18 +303,13 @@ _MODEL: Final[Mapping[str, Mapping[str, Rule]]] = {
 }
 
 _AGENT: Final[Mapping[str, Rule]] = {
-    **dict.fromkeys(
-        (
-            "agent_id",
-            "role",
-            "persona",
-            "if_as_human",
-            "model",
-            "max_tokens",
+    **{
+        key: _to(f"agent_definitions.*.{key}")
+        for key in (
+            *("agent_id", "role", "persona", "if_as_human", "model", "max_tokens"),
             "role_specific_config.speak_after_within_round",
-        ),
-        _same_agent_key,
-    ),
+        )
+    },
     "demographics": _to("agent_definitions.*.demographics", lambda value: {} if value is None else value),
     **dict.fromkeys(("temperature", "top_p", "top_k", "min_p", "presence_penalty"), _sampled),
     "enable_thinking": _thinking,
