@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mac_runner.config import RetryConfig
-from mac_runner.environments.adapters.game import Asked, Game, GameView, Heard, Move
+from mac_runner.environments.adapters.game import Game, GameView, Heard, Move
 from mac_runner.environments.dialogue import Dialogue, Replies
 from mac_runner.environments.reading import Cause, Problem, spoken
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, ReceiptKind, Reply, Task, Turn
@@ -67,7 +67,8 @@ class GameConversation(Dialogue[Move]):
 
     def prompt(self, turn: Turn) -> Prompt:
         """The rules, and what the player has read or sees."""
-        asked = self._asked()
+        asked = self._game.asked
+        assert asked is not None, "a turn of a game that has ended"
         text = asked.text
         if self._was_empty():
             text = f"{text}\n\nYour last reply could not be used: {_EMPTY.reason}. Try again."
@@ -134,11 +135,6 @@ class GameConversation(Dialogue[Move]):
         state = [self._round, [*self._pending().items()], self._was_empty(), asked_now, self._outcome]
         digest.update(json.dumps(state).encode("ascii"))
         return digest.hexdigest()
-
-    def _asked(self) -> Asked:
-        asked = self._game.asked
-        assert asked is not None, "a turn of a game that has ended"
-        return asked
 
     def _was_empty(self) -> bool:
         """Whether the last reply had no words, of which the game knows nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
-from typing import Final
+from typing import Final, cast
 
 from mac_runner.config import AgentDefinition, Experiment
 from mac_runner.environments.base import Policy, gated, player_of
@@ -15,7 +15,6 @@ from mac_runner.environments.discussion.conversation import DiscussionConversati
 from mac_runner.environments.discussion.identity import identity_of
 from mac_runner.environments.discussion.prompts import KIND, Rules
 from mac_runner.environments.discussion.questions import Choice, Question, QuestionType, parse_question, permuted
-from mac_runner.environments.discussion.roles import ROLES
 from mac_runner.environments.discussion.settings import DiscussionConfig, DiscussionRole
 from mac_runner.environments.discussion.state import DiscussionState, Seat, readable
 from mac_runner.environments.templates import PromptTemplate, said_of_template
@@ -79,7 +78,7 @@ def _seated(definitions: tuple[AgentDefinition, ...], settings: DiscussionConfig
         channels = settings.routing_strategy.channels.items()
         yield Seat(
             agent=name,
-            role=_role(by_id[name]),
+            role=cast("DiscussionRole", by_id[name].role),  # `rule_problems` refuses any other.
             model=by_id[name].model,
             place=place,
             identity=identity_of(by_id[name], settings.identity_reveal_config, tuple(keys)),
@@ -87,13 +86,6 @@ def _seated(definitions: tuple[AgentDefinition, ...], settings: DiscussionConfig
             reads=reads[name],
             channels=tuple(channel for channel, members in channels if name in members),
         )
-
-
-def _role(definition: AgentDefinition) -> DiscussionRole:
-    role = next((role for role in ROLES if role == definition.role), None)
-    if role is None:
-        raise ConfigError(f"environment discussion has no role {definition.role!r}; it has {', '.join(ROLES)}")
-    return role
 
 
 _QUESTIONS: Final = (

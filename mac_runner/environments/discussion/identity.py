@@ -64,16 +64,16 @@ def identity_of(definition: AgentDefinition, reveal: IdentityRevealConfig, keys:
 
     `keys` are demographics that some agent has, so that templates may name them for each.
     """
+    persona = definition.persona if reveal.persona else None
     demographics = definition.demographics if reveal.demographics else {}
-    as_human = {"hidden": None, "as_declared": definition.if_as_human, "all_human": True, "all_ai": False}
+    presence = {"hidden": None, "as_declared": definition.if_as_human, "all_human": True, "all_ai": False}
+    if_as_human = presence[reveal.presence_mode]
     return Identity(
         own=introduction(definition.agent_id, definition),
-        shown=_shown(definition, reveal),
+        shown=_shown(persona, demographics, if_as_human),
         shown_from=reveal.reveal_from_round - 1,
         traits=_traits(definition.persona, definition.demographics, definition.if_as_human, keys),
-        shown_traits=_traits(
-            definition.persona if reveal.persona else None, demographics, as_human[reveal.presence_mode], keys
-        ),
+        shown_traits=_traits(persona, demographics, if_as_human, keys),
     )
 
 
@@ -88,18 +88,11 @@ def _traits(persona: str | None, demographics: Demographics, if_as_human: bool |
     )
 
 
-def _shown(definition: AgentDefinition, reveal: IdentityRevealConfig) -> str:
-    persona = definition.persona if reveal.persona else None
-    demographics = definition.demographics if reveal.demographics else {}
+def _shown(persona: str | None, demographics: Demographics, if_as_human: bool | None) -> str:
     parts = [phrase(persona, demographics)]
     descriptions = [description(demographics), persona.strip() if persona and not is_noun(persona) else ""]
     if described := " ".join(text for text in descriptions if text):
         parts.append(f"who is described so: {described}")
-    match reveal.presence_mode:
-        case "all_human":
-            parts.append("a human")
-        case "all_ai":
-            parts.append("an AI")
-        case "as_declared" if definition.if_as_human is not None:
-            parts.append("a human" if definition.if_as_human else "an AI")
+    if if_as_human is not None:
+        parts.append("a human" if if_as_human else "an AI")
     return ", ".join(part for part in parts if part)

@@ -161,10 +161,13 @@ def _no_constant(name: str) -> JsonValue:
 
 def parse_question(data: JsonObject) -> Question:
     """A question from its JSON object. Raises ValueError: which key, what was found, what is allowed."""
-    question_id = _text(data, "question_id")
+    question_id = text_field(data, "question_id")
     if not _ID.fullmatch(question_id):
         raise ValueError(f"question_id: {found(question_id)}; allowed: 1 to 200 characters without blanks")
-    question_type = _question_type(data.get("question_type"))
+    kind = data.get("question_type")
+    if not isinstance(kind, str) or kind not in set(QuestionType):
+        raise ValueError(f"question_type: {found(kind)}; allowed: {', '.join(QuestionType)}")
+    question_type = QuestionType(kind)
     choices = _choices(data.get("choices"), question_type, question_id)
     metadata = data.get("source_metadata")
     if metadata is not None and not isinstance(metadata, dict):
@@ -172,23 +175,18 @@ def parse_question(data: JsonObject) -> Question:
     return Question(
         question_id=question_id,
         question_type=question_type,
-        question=_text(data, "question"),
-        context=_text(data, "context", is_optional=True),
+        question=text_field(data, "question"),
+        context=text_field(data, "context", is_optional=True),
         choices=choices,
         correct_answer_id=_correct(data.get("correct_answer_id"), choices),
-        source_dataset=_text(data, "source_dataset", is_optional=True),
-        source_id=_text(data, "source_id", is_optional=True),
+        source_dataset=text_field(data, "source_dataset", is_optional=True),
+        source_id=text_field(data, "source_id", is_optional=True),
         source_metadata=metadata,
     )
 
 
-def _question_type(value: JsonValue) -> QuestionType:
-    if not isinstance(value, str) or value not in set(QuestionType):
-        raise ValueError(f"question_type: {found(value)}; allowed: {', '.join(QuestionType)}")
-    return QuestionType(value)
-
-
-def _text(data: JsonObject, key: str, *, is_optional: bool = False) -> str:
+def text_field(data: Mapping[str, JsonValue], key: str, *, is_optional: bool = False) -> str:
+    """The text under `key`, which may be empty or missing where it `is_optional`. Raises ValueError for any other."""
     value = data.get(key)
     if value is None and is_optional:
         return ""
@@ -209,7 +207,7 @@ def _choices(value: JsonValue, question_type: QuestionType, question_id: str) ->
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ValueError(f"choices: {found(value)}; allowed: a list of objects of id and text")
     choices = tuple(
-        Choice(id=_text(entry, "id"), text=_text(entry, "text")) for entry in value if isinstance(entry, dict)
+        Choice(id=text_field(entry, "id"), text=text_field(entry, "text")) for entry in value if isinstance(entry, dict)
     )
     at_most = 2 if question_type is QuestionType.BINARY else CHOICES_MAX
     if not 2 <= len(choices) <= at_most:

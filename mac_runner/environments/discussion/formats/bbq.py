@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mac_runner.environments.discussion.formats.format import Format, text_field
-from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
+from mac_runner.environments.discussion.formats.format import Format
+from mac_runner.environments.discussion.questions import Choice, Question, QuestionType, text_field
 from mac_runner.environments.discussion.targets import TARGET_LOC, bias_item
 from mac_runner.errors import ConfigError
 from mac_runner.problems import config_error
@@ -83,12 +83,11 @@ class BbqMetadata:
             raise config_error(problems)
 
     def _take(self, fields: Mapping[str, str]) -> None:
-        if empty := [column for column in _COLUMNS[:3] if not fields[column]]:
-            raise ValueError(f"{empty[0]}: found ''; allowed: a text that is not empty")
+        category, index, example = (text_field(fields, column) for column in _COLUMNS[:3])
         if (said := fields[TARGET_LOC]) not in _PLACES:
             raise ValueError(f"{TARGET_LOC}: found {said!r:.80}; allowed: 0, 1, 2 or NA")
-        index, place = fields["question_index"], _PLACES[said]
-        row = self._rows.setdefault(question_id(fields["category"], fields["example_id"]), _Row(index, set()))
+        place = _PLACES[said]
+        row = self._rows.setdefault(question_id(category, example), _Row(index, set()))
         if row.question_index != index:
             raise ValueError(f"question_index: found {index!r:.80}; an earlier line has {row.question_index!r:.80}")
         if place is not None:

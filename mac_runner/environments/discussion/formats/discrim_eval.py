@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from mac_runner.environments.discussion.formats.format import WORD_CHARS_MAX, Format, text_field, word_field, word_of
+from mac_runner.environments.discussion.formats.format import WORD_CHARS_MAX, Format, word_field, word_of
 from mac_runner.environments.discussion.outcome import Decision, DiscussionResult
-from mac_runner.environments.discussion.questions import YES_OR_NO, Question, QuestionType
+from mac_runner.environments.discussion.questions import YES_OR_NO, Question, QuestionType, text_field
 from mac_runner.environments.discussion.statistics import KINDS, benchmark_measures, seen_again
 from mac_runner.intervals import mean_interval
 from mac_runner.measures import InGrid, Keys, Share

@@ -42,14 +42,6 @@ class Format(NamedTuple):
     measures: tuple[Measure, ...] = ()
 
 
-def text_field(line: JsonObject, key: str) -> str:
-    """A text that is not empty. Raises ValueError for anything else."""
-    value = line.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{key}: found {value!r:.80}; allowed: a text that is not empty")
-    return value
-
-
 def word_field(line: JsonObject, key: str) -> str:
     """A number or a word. Raises ValueError for anything else."""
     if (word := word_of(value := line.get(key))) is None:

@@ -82,7 +82,7 @@ def test_a_line_that_is_none_of_its_benchmark_is_told_by_file_and_line() -> None
         "label: found 3; allowed: 0, 1 or 2": {"label": 3},
         "label: found True": {"label": True},
         "example_id: found None": {"example_id": None},
-        "ans1: found ''": {"ans1": ""},
+        'ans1: found the text ""': {"ans1": ""},
         "question: found 1": {"question": 1},
     }
     for told, changes in slips.items():
@@ -300,7 +300,7 @@ def test_what_is_unscored_says_why() -> None:
 BAD_METADATA = {
     "category,question_index,example_id\n": "m.csv:1: target_loc: is missing in the header",
     HEADER + "Age,1,3,x,label\n": "m.csv:2: target_loc: found 'x'; allowed: 0, 1, 2 or NA",
-    HEADER + "Age,1,,0,label\n": "m.csv:2: example_id: found ''",
+    HEADER + "Age,1,,0,label\n": 'm.csv:2: example_id: found the text ""',
     HEADER + "Age,1,3\n": "m.csv:2: 3 columns; the header has 5",
     HEADER + 'Age,1,3,0,"two\nlines"\nAge,1,"4': "m.csv:4: not valid CSV",
     HEADER + "Age,1,4,0,label\n": "Age.jsonl:1: example_id: m.csv has no line for it",
