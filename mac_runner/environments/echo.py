@@ -16,18 +16,7 @@ from pydantic import Field
 from mac_runner.environments.base import Policy, ignored_settings, player_of
 from mac_runner.registry import EnvironmentSpec
 from mac_runner.section import IDENTITY, Section
-from mac_runner.types import (
-    JsonObject,
-    Lineup,
-    Message,
-    Prompt,
-    Receipt,
-    ReceiptKind,
-    Reply,
-    Task,
-    Turn,
-    stable_hash,
-)
+from mac_runner.types import JsonObject, Lineup, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn, stable_hash
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment

@@ -13,13 +13,7 @@ from mac_runner.environments.discussion.prompts import Form, PromptWriter, Rules
 from mac_runner.environments.discussion.reading.answers import Found, read_fields
 from mac_runner.environments.discussion.record import outcome_of, record_of, state_of
 from mac_runner.environments.discussion.roles import NO_OBJECT, ROLES
-from mac_runner.environments.discussion.state import (
-    DiscussionState,
-    Ending,
-    Said,
-    Seat,
-    ending,
-)
+from mac_runner.environments.discussion.state import DiscussionState, Ending, Said, Seat, ending
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.reading import Cause, Problem, is_placeholder
 from mac_runner.types import FinishReason, JsonObject, Prompt, Reply, Task, Turn

@@ -142,14 +142,6 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Fixed:
-    """What every prompt of a seat has in common."""
-
-    values: dict[str, object]
-    system: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
     """The reply asked of a role: its fields, what goes into each in words with the blank form, and as a schema.
 
@@ -170,7 +162,8 @@ class PromptWriter:
     def __init__(self, state: DiscussionState, rules: Rules) -> None:
         self._state = state
         self._rules = rules
-        self._fixed: dict[str, _Fixed] = {}
+        self._fixed: dict[str, tuple[dict[str, object], str]] = {}
+        """What every prompt of a seat has in common: the values of its template, and the system message."""
         self._members: dict[bool, tuple[Member, ...]] = {}
         self._forms: dict[tuple[str, bool, tuple[str, ...]], Form] = {}
         self._lines: dict[tuple[int, int, bool, str], Line] = {}
@@ -199,19 +192,20 @@ class PromptWriter:
         known = known_to(self._state, seat, self._rules.settings.routing_strategy)
         moment = self.moment(seat, known)
         form = self.form(seat, moment)
-        if (fixed := self._fixed.get(seat.agent)) is None:
-            fixed = self._fixed[seat.agent] = self._fix(seat)
+        if seat.agent not in self._fixed:
+            self._fixed[seat.agent] = self._fix(seat)
+        fixed, system = self._fixed[seat.agent]
         user = self._rules.template.render(
             "later_round" if self._state.round else "first_round",
             {
-                **fixed.values,
+                **fixed,
                 **self._changing(seat, known, moment),
                 "reply_format": form.words,
                 "correction": correction,
             },
         )
         return Prompt(
-            messages=(Message(role="system", content=fixed.system), Message(role="user", content=user)),
+            messages=(Message(role="system", content=system), Message(role="user", content=user)),
             view=self._view(seat, known, moment, form, attempt),
             schema=form.schema,
         )
@@ -265,7 +259,7 @@ class PromptWriter:
             majority=most_hold,
         )
 
-    def _fix(self, seat: Seat) -> _Fixed:
+    def _fix(self, seat: Seat) -> tuple[dict[str, object], str]:
         question = self._state.question
         values: dict[str, object] = {
             "agent": seat.agent,
@@ -282,7 +276,7 @@ class PromptWriter:
             "choices": listed(self._rules.settings.prompt.choice_format, question.shown),
             "rounds": self._rules.settings.max_rounds,
         }
-        return _Fixed(values=values, system=self._rules.template.render("system", values))
+        return values, self._rules.template.render("system", values)
 
     def _seen_by(self, seat: Seat, round_number: int) -> dict[str, object]:
         """Who takes part, as the others see them in a round."""

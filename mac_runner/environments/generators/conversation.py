@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from mac_runner.config import AgentDefinition, RetryConfig
 from mac_runner.environments.dialogue import Dialogue
 from mac_runner.environments.generators.replies import read_answer
-from mac_runner.environments.generators.table import Ask, Script, Table, Told
+from mac_runner.environments.generators.table import Ask, Script, Table, Told, named
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.personas import introduction
 from mac_runner.environments.reading import Problem
@@ -90,7 +90,7 @@ class GeneratorConversation(Dialogue[_Answer]):
         answers came together. An agent's own answer is of its turn."""
         generator = script(self._table)
         if not isinstance(generator, Generator):
-            raise ConversationError(f"{kind} is no generator: it has no `yield`, or it returned {_named(generator)}")
+            raise ConversationError(f"{kind} is no generator: it has no `yield`, or it returned {named(generator)}")
         self._generator = generator
         if not self._step(partial(next, generator)):
             self._advance([])
@@ -224,7 +224,7 @@ class GeneratorConversation(Dialogue[_Answer]):
         names: list[str] = []
         for ask in asks:
             if not isinstance(ask, Ask):
-                raise ConversationError(f"{self._kind} yielded {_named(ask)}; yield an Ask, or a list of them")
+                raise ConversationError(f"{self._kind} yielded {named(ask)}; yield an Ask, or a list of them")
             if flaw := ask.flaw():
                 raise ConversationError(f"{self._kind} yielded an Ask to {ask.agent!r} that cannot be asked: {flaw}")
             if ask.agent not in self._agents:
@@ -238,7 +238,7 @@ class GeneratorConversation(Dialogue[_Answer]):
     def _ended(self, value: Any) -> JsonObject:
         found = {} if value is None else value
         if not isinstance(found, dict):
-            raise ConversationError(f"{self._kind} returned {_named(found)}; return a dict: the outcome")
+            raise ConversationError(f"{self._kind} returned {named(found)}; return a dict: the outcome")
         try:
             plain: JsonObject = json.loads(json.dumps({**found, "kind": self._kind}, allow_nan=False))
         except (TypeError, ValueError) as fault:
@@ -275,7 +275,3 @@ def _shown(answer: Any) -> str:
 
 def _plain(value: object) -> object:
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
-
-
-def _named(value: object) -> str:
-    return f"{type(value).__name__} {value!r:.60}"

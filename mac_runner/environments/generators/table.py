@@ -55,7 +55,7 @@ class Ask:
         given: tuple[tuple[str, object], ...] = (("agent", self.agent), ("text", self.text))
         for name, value in given:
             if not isinstance(value, str):
-                return f"its {name} is {_named(value)}; give a text"
+                return f"its {name} is {named(value)}; give a text"
         if self.choices is not None and self.schema is not None:
             return "it has choices and a schema; give one of them"
         if self.choices is not None:
@@ -63,7 +63,7 @@ class Ask:
         if self.schema is None or self.model is not None:
             return ""
         if not isinstance(self.schema, Mapping):
-            return f"its schema is {_named(self.schema)}; give a pydantic model, or a JSON schema as a dict"
+            return f"its schema is {named(self.schema)}; give a pydantic model, or a JSON schema as a dict"
         return _flaw_of_json("schema", dict(self.schema))
 
     @property
@@ -116,7 +116,7 @@ class Table:
         ValueError for a name of no agent, and for `data` that is not JSON.
         """
         if not isinstance(text, str):
-            raise ValueError(f"tell: the text is {_named(text)}; give a text")
+            raise ValueError(f"tell: the text is {named(text)}; give a text")
         audience = None if to is None else frozenset([to] if isinstance(to, str) else to)
         unknown = sorted(map(str, (audience or frozenset()) - set(self.agents)))
         if unknown:
@@ -140,12 +140,12 @@ def _schema_of(model: type[BaseModel]) -> Mapping[str, JsonValue]:
 
 def _flaw_of_choices(choices: object) -> str:
     if isinstance(choices, str) or not isinstance(choices, Sequence):
-        return f"its choices are {_named(choices)}; give a list of texts"
+        return f"its choices are {named(choices)}; give a list of texts"
     if not choices:
         return "its choices are empty; ask only where there is something to choose"
     wrong = [choice for choice in choices if not isinstance(choice, str) or not choice.strip()]
     if wrong:
-        return f"one of its choices is {_named(wrong[0])}; each is a text with at least one character"
+        return f"one of its choices is {named(wrong[0])}; each is a text with at least one character"
     return "" if len(set(choices)) == len(choices) else "two of its choices are the same"
 
 
@@ -157,5 +157,6 @@ def _flaw_of_json(name: str, value: object) -> str:
     return ""
 
 
-def _named(value: object) -> str:
+def named(value: object) -> str:
+    """What an author gave in place of something else, for a message: its type and how it begins."""
     return f"{type(value).__name__} {value!r:.60}"
