@@ -409,13 +409,11 @@ def _colour(names: Sequence[str], title: str | None = None, field: str = "series
 
 
 def _shape(names: Sequence[str]) -> Chart:
-    """A shape for each series."""
     scale = altair.Scale(domain=[*names], range=shapes_of(names))
     return altair.Shape("series:N", scale=scale, legend=_legend(names) if len(names) > 1 else None, sort=None)
 
 
 def _layered(layers: Sequence[Chart], rows: Rows, **size: Any) -> JsonObject:
-    """Layers over the same rows."""
     return _finished(altair.layer(*layers, data=_data(rows)).properties(**size))
 
 
@@ -430,12 +428,10 @@ def _data(rows: Rows) -> Chart:
 
 
 def _ordered(rows: Rows, parts: Sequence[str]) -> Rows:
-    """Rows with the place of their part."""
     return [{**row, "order": parts.index(str(row["part"]))} for row in rows]
 
 
 def _each(rows: Rows, key: str) -> list[str]:
-    """The words of a column, each once."""
     return [*dict.fromkeys(str(row[key]) for row in rows)]
 
 
@@ -451,7 +447,6 @@ def _ends(points: Rows) -> list[float]:
 
 
 def _words(row: Mapping[str, Value], value: str, clusters: str, unit: Unit, units: str) -> str:
-    """The numbers of a row, as they stand beside it."""
     point, n = _point(row, value), int(_number(row.get("n")) or 0)
     if point["value"] is None:
         return "no case"

@@ -132,7 +132,6 @@ _TRANSITIONS: Final = {
 
 
 def _course(report: JsonObject) -> Figure:
-    """Consensus and endings as a table."""
     n = integer(report.get("n")) or 0
     measures = {measure.place.removeprefix("discussions."): measure for measure in MEASURES}
     rows = [
@@ -191,7 +190,6 @@ def _transitions(report: JsonObject) -> Iterator[Figure]:
 
 
 def _failed(runs: Sequence[tuple[RunData, Counted]]) -> Figure | None:
-    """How often answers are right with and without failed discussions; None where none failed or has a key."""
     rates, failed, finished = list[WithFailed](), 0, 0
     for data, found in runs:
         missing = sum(ended.result is None for ended in data.ended())

@@ -168,7 +168,6 @@ def _latencies(engine: EngineSeries) -> Iterator[_Point]:
 
 
 def _lengths(found: Mapping[str, Classes]) -> Figure:
-    """How many tokens replies have."""
     shares = dict[tuple[str, int], float]()
     for model, classes in found.items():
         for bound, below in zip(classes.bounds, accumulate(classes.counts), strict=True):

@@ -13,10 +13,10 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from mac_runner.environments.town_of_salem.measures import SIDE, Count, Game
-from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.figures.charts import columns, over_time, panels
 from mac_runner.figures.estimates import UNITS_MIN, estimate, interval_notes, rate_columns
 from mac_runner.figures.model import DataColumn, Figure, Method, Value
+from mac_runner.figures.town_of_salem.measures import side_of
 from mac_runner.intervals import Interval, student_t, wilson
 from mac_runner.printable import counted
 
@@ -141,7 +141,7 @@ class Lives:
     def survival(self) -> Iterator[Figure]:
         """Survival by faction and by role, and how long games lasted."""
         sides = sorted(self._by_side, key=_place)
-        roles = sorted(self._by_role, key=lambda role: (_place(_side_of(role)), role))
+        roles = sorted(self._by_role, key=lambda role: (_place(side_of(role)), role))
         yield self._figure(
             "survival-by-faction",
             "Which faction lives longest?",
@@ -155,7 +155,7 @@ class Lives:
             "Which roles live longest?",
             "Share of players dealt each role who were alive after a day and the night after it, in the colour of the "
             "faction. Bands are 95 % intervals over games.",
-            [point for role in roles for point in _curve(role, _side_of(role), self._by_role[role])],
+            [point for role in roles for point in _curve(role, side_of(role), self._by_role[role])],
             label="role",
         )
         yield self._length()
@@ -248,12 +248,6 @@ class Lives:
 def _place(side: str) -> tuple[int, str]:
     """Where a faction stands in all figures."""
     return SIDE.place(side), side
-
-
-def _side_of(role: str) -> str:
-    """The faction of a role; empty for one that is not known here."""
-    found = ROLES.get(role)
-    return "" if found is None else str(found.faction)
 
 
 def _curve(label: str, series: str, cases: Sequence[Case], *, is_risen: bool = False) -> Iterator[dict[str, Value]]:

@@ -209,6 +209,12 @@ def games_of(data: RunData) -> Iterator[tuple[Game, int, int | str | None]]:
             yield game, ended.number, ended.cluster
 
 
+def side_of(role: str) -> str:
+    """The faction of a role; empty for one that is not known here."""
+    found = ROLES.get(role)
+    return "" if found is None else found.faction
+
+
 class Dealt(NamedTuple):
     """A player of a game that failed; `side` is empty where the role was not recorded."""
 
@@ -221,8 +227,7 @@ def failed_games(data: RunData) -> list[list[Dealt]]:
     """The players of the games of a run that failed, none where they were not recorded."""
     players: dict[str, list[Dealt]] = {ended.task_id: [] for ended in data.ended() if ended.result is None}
     for row in data.read_table("agents", lambda row: row.get("task_id") in players) if players else ():
-        role = ROLES.get(str(row.get("role")))
-        one = Dealt(str(row["definition"]), str(row["model"]), "" if role is None else role.faction)
+        one = Dealt(str(row["definition"]), str(row["model"]), side_of(str(row["role"])))
         players[str(row["conversation"])].append(one)
     return [*players.values()]
 
