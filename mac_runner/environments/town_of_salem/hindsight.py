@@ -15,7 +15,7 @@ import msgspec
 from mac_runner.environments.town_of_salem import record
 from mac_runner.environments.town_of_salem.counts import measure
 from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind
-from mac_runner.environments.town_of_salem.model.role import Judged, NightState
+from mac_runner.environments.town_of_salem.model.role import NightState
 from mac_runner.environments.town_of_salem.model.state import LYNCH, Ballot, GameState, NightAction, Phase, Player
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.rules.acts import Act, Span
@@ -24,7 +24,6 @@ from mac_runner.environments.town_of_salem.rules.night import play_out
 from mac_runner.environments.town_of_salem.seat.knowledge import GameLog, moment, sentence
 from mac_runner.environments.town_of_salem.verdicts import (
     RoleHistory,
-    Said,
     Utterance,
     judged_claims,
     night_of_death,
@@ -84,7 +83,7 @@ def hindsight_of(
     nights = tuple((dusk, play_out(dusk)) for dusk in dusks)
     by_day = {dusk.day: night for dusk, night in nights}
     history = RoleHistory(log.events, state.players)
-    said = (Said(act.act, act.moment) for act in acts if isinstance(act, ActRecord) and not act.lapsed)
+    said = ((act.act, act.moment) for act in acts if isinstance(act, ActRecord) and not act.lapsed)
     words = (*spoken(said, log.events, names), *written(log.events, by_day, names))
     events = [event_row(event, turn, names) for event, turn in zip(log.events, log.turns, strict=True)]
     game = record.GameRecord(
@@ -267,7 +266,17 @@ def night_row(dusk: GameState, night: NightState) -> record.Night:
         visits=[record.Visit(visitor=names[visit.visitor], house=names[visit.house]) for visit in night.visits],
         protections=[*_protections(night, names)],
         marks=[*_marks(night, names)],
-        attacks=[_attack(judged, names) for judged in night.judged],
+        attacks=[
+            record.Attack(
+                attacker=names[judged.attack.attacker],
+                victim=names[judged.attack.victim],
+                cause=judged.attack.cause.name,
+                strength=judged.attack.level.name.lower(),
+                defence=None if judged.defence is None else judged.defence.name.lower(),
+                outcome=judged.outcome,
+            )
+            for judged in night.judged
+        ],
         findings=[
             record.Finding(player=names[seat], kind=event.notice.name, data=event.data)
             for event in night.events
@@ -299,18 +308,6 @@ def _marks(night: NightState, names: list[str]) -> Iterator[record.Mark]:
             yield record.Mark(player=names[seat], mark=mark)
     for seat, other in sorted(night.disguises.items()):
         yield record.Mark(player=names[seat], mark="disguised", shown_as=names[other])
-
-
-def _attack(judged: Judged, names: list[str]) -> record.Attack:
-    attack = judged.attack
-    return record.Attack(
-        attacker=names[attack.attacker],
-        victim=names[attack.victim],
-        cause=attack.cause.name,
-        strength=attack.level.name.lower(),
-        defence=None if judged.defence is None else judged.defence.name.lower(),
-        outcome=judged.outcome,
-    )
 
 
 def death_rows(

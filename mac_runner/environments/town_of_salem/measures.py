@@ -531,11 +531,6 @@ def seat_tables(summary: JsonObject, measures: Iterable[Measure] = MEASURES) -> 
         yield _NOTE
 
 
-def _place(part: str) -> tuple[int, str]:
-    """Days by number, causes by name."""
-    return (int(part), "") if part.isdecimal() else (0, part)
-
-
 def _table(summary: JsonObject, word: str, group: str, members: Sequence[SeatMeasure]) -> Table:
     names = section(section(summary, "measures"), f"by_{word}")
     factions = sorted({faction for name in names for faction in section(names, name)})
@@ -545,7 +540,10 @@ def _table(summary: JsonObject, word: str, group: str, members: Sequence[SeatMea
         for (way, name, faction, *part), record in measure.rows(summary):
             if way == f"by_{word}":
                 found[*part, name][faction] = _cell(measure.kind, record)
-        for *part, name in sorted(found, key=lambda key: [_place(each) for each in key[:-1]]):
+        # Days by number, causes by name.
+        for *part, name in sorted(
+            found, key=lambda key: [(int(each), "") if each.isdecimal() else (0, each) for each in key[:-1]]
+        ):
             heading = f"  {measure.part} {part[0]}" if part else f"{measure.value}{_UNITS.get(measure.kind, '')}"
             cells = found[*part, name]
             rows.append((heading, name, *(cells.get(faction, "") for faction in factions)))

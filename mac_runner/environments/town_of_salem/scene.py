@@ -64,11 +64,6 @@ def _tone_of(faction: Faction | None) -> Tone:
     return "plain" if faction is None else _TONES[faction]
 
 
-def _title_of(faction: Faction | None) -> str:
-    """A faction in a word."""
-    return "" if faction is None else faction.value.title()
-
-
 def game_scene(transcript: JsonObject) -> Scene:
     """What pages show of a game, also of one that goes on or failed. Raises RunDirectoryError where it is damaged."""
     game = read_record(transcript.get("record"))
@@ -82,7 +77,7 @@ def game_scene(transcript: JsonObject) -> Scene:
         members={name: tuple(_member_facts(game, ended, name)) for name in game.names},
         notes=_notes(game),
         agents=dict(_agents(game)),
-        tables=(*_vote_tables(game), *_claim_table(game)),
+        tables=(*_vote_tables(game), *_claim_tables(game)),
     )
 
 
@@ -100,7 +95,7 @@ def _phases(game: GameRecord) -> Iterator[Phase]:
             first=first,
             marks=tuple(mark for place in range(first, end) for mark in _marks(place, game.events[place])),
             standing=tuple(
-                Share(_title_of(faction), factions[faction], _tone_of(faction))
+                Share(faction.value.title(), factions[faction], _tone_of(faction))
                 for faction in Faction
                 if faction in factions
             ),
@@ -162,7 +157,15 @@ def _member_facts(game: GameRecord, ended: Outcome | None, name: str) -> Iterato
             yield Fact("fate", _end(event), "quiet", place)
         if event.kind == EventKind.REVIVED and event.said("player") == name:
             yield Fact("fate", f"back from the dead, {event.label}", "good", place)
-    yield from _true_facts(game, ended, name)
+    dealt, held = game.role_at(name, 0), game.role_at(name, len(game.events))
+    yield from _role_facts(held, None)
+    if dealt != held:
+        yield Fact("dealt", dealt, _tone_of(faction_of(dealt)))
+    for player in () if ended is None else ended.players:
+        if player.agent == name:
+            if player.alive:
+                yield Fact("fate", "lived", "good")
+            yield Fact("result", "won" if player.won else "lost", "good" if player.won else "quiet")
 
 
 def _roles_shown(event: Event, name: str) -> Iterator[str]:
@@ -179,38 +182,22 @@ def _role_facts(role: str, place: int | None) -> Iterator[Fact]:
     faction = faction_of(role)
     yield Fact("role", role, _tone_of(faction), place)
     if faction is not None:
-        yield Fact("faction", _title_of(faction), _tone_of(faction), place)
-
-
-def _true_facts(game: GameRecord, ended: Outcome | None, name: str) -> Iterator[Fact]:
-    dealt, held = game.role_at(name, 0), game.role_at(name, len(game.events))
-    yield from _role_facts(held, None)
-    if dealt != held:
-        yield Fact("dealt", dealt, _tone_of(faction_of(dealt)))
-    for player in () if ended is None else ended.players:
-        if player.agent == name:
-            if player.alive:
-                yield Fact("fate", "lived", "good")
-            yield Fact("result", "won" if player.won else "lost", "good" if player.won else "quiet")
+        yield Fact("faction", faction.value.title(), _tone_of(faction), place)
 
 
 def _notes(game: GameRecord) -> dict[int, tuple[Note, ...]]:
     """The claims of each event with their verdicts; at dawn, the night before in truth."""
     found: defaultdict[int, list[Note]] = defaultdict(list)
     for night in game.nights:
-        dawn = _dawn(game.events, night.day)
+        after = (place for place, event in enumerate(game.events) if event.day > night.day and not event.phase.is_night)
+        # The game may have ended in the night.
+        dawn = next(after, len(game.events) - 1)
         found[dawn] += [Note("truth", line, verdict=f"Night {night.day}") for line in night_lines(night)]
     for claim in game.claims:
         is_open = claim.channel in ("public", "whisper")
         text = claimed(claim) if is_open else f"{claim.player} {claimed(claim)}"
         found[claim.event].append(Note("claim", text, _claim_tone(claim), claim.judgement))
     return {place: tuple(notes) for place, notes in found.items()}
-
-
-def _dawn(events: Sequence[Event], day: int) -> int:
-    """The first event after the night of a day; the last of all where the game ended in it."""
-    after = (place for place, event in enumerate(events) if event.day > day and not event.phase.is_night)
-    return next(after, len(events) - 1)
 
 
 def _agents(game: GameRecord) -> Iterator[tuple[int, str]]:
@@ -226,8 +213,7 @@ def _agents(game: GameRecord) -> Iterator[tuple[int, str]]:
 def _vote_tables(game: GameRecord) -> Iterator[ViewTable]:
     """A table of voters and accused for each trial, and for a vote that led to none."""
     shown = (voting for voting in game.votings if voting.votes or voting.judged is not None)
-    for number, voting in enumerate(shown, start=1):
-        yield _vote_table(game, voting, number)
+    return (_vote_table(game, voting, number) for number, voting in enumerate(shown, start=1))
 
 
 def _vote_table(game: GameRecord, voting: Voting, number: int) -> ViewTable:
@@ -271,21 +257,19 @@ def _vote_cell(game: GameRecord, voting: Voting, voter: str, target: str) -> Cel
     vote, is_kept = given[-1], mine[-1] is given[-1]
     order = [one for one in voting.votes if one.is_given].index(vote) + 1
     verdict = _verdict(game, voting, target, is_against=True)
-    return Cell(
-        text=str(order) if is_kept else f"({order})",
-        tone=_VOTE_TONES[verdict] if is_kept else "quiet",
-        event=vote.place,
-        title=f"vote {order}, for {target}{'' if is_kept else ', taken back'}",
-        verdict=verdict,
-    )
+    title = f"vote {order}, for {target}"
+    if is_kept:
+        return Cell(str(order), _VOTE_TONES[verdict], vote.place, title, verdict)
+    return Cell(f"({order})", "quiet", vote.place, f"{title}, taken back", verdict)
 
 
 def _ballot_cell(game: GameRecord, voting: Voting, judge: str) -> Cell:
     ballot = voting.ballots.get(judge)
     if ballot is None:
         return _BLANK
-    is_judged = ballot != "abstain"
-    verdict = _verdict(game, voting, voting.accused, is_against=ballot == "guilty") if is_judged else ""
+    verdict = ""
+    if ballot != "abstain":
+        verdict = _verdict(game, voting, voting.accused, is_against=ballot == "guilty")
     return Cell(_BALLOT_SIGNS[ballot], _VOTE_TONES[verdict], voting.judged, ballot, verdict)
 
 
@@ -300,7 +284,7 @@ def _claim_tone(claim: Claim) -> Tone:
     return _VERDICT_TONES.get(claim.verdict, "warn" if claim.truth else "quiet")
 
 
-def _claim_table(game: GameRecord) -> Iterator[ViewTable]:
+def _claim_tables(game: GameRecord) -> Iterator[ViewTable]:
     """The ledger: who claimed what and when, the verdict, and where the speaker said otherwise later."""
     if game.claims:
         heads = ("when", "where", "claim", "verdict", "later")

@@ -12,7 +12,14 @@ from mac_runner.environments.town_of_salem.record import AGENT_COLUMNS, CONVERSA
 from mac_runner.environments.town_of_salem.scene import game_scene
 from mac_runner.environments.town_of_salem.tournament import compare_games, comparison_tables, tournament_words
 from mac_runner.environments.town_of_salem.truth import game_truth
-from mac_runner.measures import Measure, MeasuredResults, ResultsSpec, measure_figures, measure_tables
+from mac_runner.measures import (
+    Measure,
+    MeasuredResults,
+    ResultsSpec,
+    counts_of,
+    measure_figures,
+    measure_tables,
+)
 from mac_runner.printable import counted
 from mac_runner.results import (
     DEFAULTS_HEAD,
@@ -39,9 +46,6 @@ RANKING_GAMES_MIN: Final = 20
 """Rates over fewer games are marked."""
 _TOO_FEW: Final = "*"
 _Shares: TypeAlias = Mapping[tuple[str, ...], float]
-_OF_GAMES: Final = ("n", "wins")
-_OF_PLAYERS: Final = ("n", "games", "wins")
-"""The counts of a row of games, and of one of players."""
 
 
 def game_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
@@ -99,17 +103,19 @@ def _win_table(measure: Measure, summary: JsonObject, shares: _Shares) -> Iterat
     if not rows or (words[0] in ("definition", "model") and len({row.keys[0] for row in rows}) < 2):
         return
     is_of_games = all(row.record.get("n") == row.record.get("games") for row in rows)
-    counts, unit = (_OF_GAMES, "games") if is_of_games else (_OF_PLAYERS, "players")
+    counts, unit = (("n", "wins"), "games") if is_of_games else (("n", "games", "wins"), "players")
     scope = ", over all sides" if words in (("definition",), ("model",)) else ""
-    cells = [(*row.keys, *_win_cells(row.record, counts)) for row in rows]
+    cells = [
+        (
+            *row.keys,
+            *counts_of(row.record, *counts),
+            *rate_texts(row.record),
+            _TOO_FEW if (integer(row.record.get("games")) or 0) < RANKING_GAMES_MIN else "",
+        )
+        for row in rows
+    ]
     table = Table(f"wins by {' and '.join(words)}{scope} (n {unit})", words, (*counts, *RATE_HEADS, ""), cells)
     yield with_defaults_column(table, [[shares.get((words[0], *row.keys))] for row in rows], len(table.numbers) - 1)
-
-
-def _win_cells(rate: JsonObject, counts: Sequence[str]) -> tuple[str, ...]:
-    games = rate.get("games")
-    is_few = isinstance(games, int) and games < RANKING_GAMES_MIN
-    return (*(count_text(rate.get(key)) for key in counts), *rate_texts(rate), _TOO_FEW if is_few else "")
 
 
 def who_was_what(outcome: JsonObject) -> Sequence[str]:

@@ -149,13 +149,6 @@ def night_of_death(event: Event, nights: Mapping[int, NightState]) -> NightState
     return None if event.data["causes"] == [LYNCH.name] else nights.get(event.day - 1)
 
 
-class Said(NamedTuple):
-    """An act, and the place in the list of events where its own events begin."""
-
-    act: Act
-    moment: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance:
     """Words of one player."""
@@ -171,8 +164,11 @@ class Utterance:
     text: str
 
 
-def spoken(said: Iterable[Said], events: Sequence[Event], names: Sequence[str]) -> Iterator[Utterance]:
-    """The words that players said aloud, in whispers and in the chats of the night."""
+def spoken(said: Iterable[tuple[Act, int]], events: Sequence[Event], names: Sequence[str]) -> Iterator[Utterance]:
+    """The words that players said aloud, in whispers and in the chats of the night.
+
+    Each act is `said` with the place in the list of events where its own events begin.
+    """
     for act, moment in said:
         if act.verb not in ("speak", "whisper"):
             continue
