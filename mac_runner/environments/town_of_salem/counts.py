@@ -15,7 +15,7 @@ from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Eve
 from mac_runner.environments.town_of_salem.model.role import NightState, Step
 from mac_runner.environments.town_of_salem.model.state import TEAMS, Ballot, GameState, NightAction, Phase
 from mac_runner.environments.town_of_salem.record import Claim, GameRecord, Verdict, Voting
-from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
+from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.environments.town_of_salem.verdicts import Utterance, fits, opposes_town
 from mac_runner.types import ReceiptKind
 
@@ -202,11 +202,8 @@ class _Counted:
     def _is_accused(self, name: str, number: int) -> bool:
         """Whether another had voted for a player, or accused them to all, before the claim of that number."""
         place = self._game.claims[number].event
-        return any(
-            vote.is_given and vote.target == name and vote.place < place
-            for voting in self._game.votings
-            for vote in voting.votes
-        ) or any(
+        votes = (vote for voting in self._game.votings for vote in voting.votes)
+        return any(vote.is_given and vote.target == name and vote.place < place for vote in votes) or any(
             claim.about == name != claim.player and claim.leaning < 0
             for earlier, claim in self._public
             if earlier < number
@@ -303,7 +300,8 @@ def _had_effect(done: NightAction, dusk: GameState, night: NightState) -> bool:
         case Step.BLOCK:
             return any(note.how == "blocked" and note.by == seat and note.was is not None for note in night.notes)
         case Step.BURY:
-            return _house(done, ability, night) in night.fatal
+            target = done.targets[ability.visited]
+            return (night.place(target) if ability.is_moved else target) in night.fatal
         case Step.INVESTIGATE | Step.REPORT:
             return seat in night.fulfilled
         case _:
@@ -314,8 +312,3 @@ def _protected(seat: int, night: NightState) -> set[int]:
     """The seats that a player protects tonight, their own too."""
     houses = {house for house, protections in night.protections.items() if any(one.by == seat for one in protections)}
     return houses | ({seat} & night.defences.keys())
-
-
-def _house(done: NightAction, ability: NightAbility, night: NightState) -> int:
-    target = done.targets[ability.visited]
-    return night.place(target) if ability.is_moved else target

@@ -117,7 +117,7 @@ def outcome_of(state: GameState, task: Task, seen: Hindsight, replies: Sequence[
             winners=[*result.winners],
             days=state.day,
             players=[
-                _player(state, player, task, _measures(counted[player.seat], replies[player.seat]))
+                _player(state, player, task, {**counted[player.seat], **replies[player.seat]})
                 for player in state.players
             ],
         )
@@ -130,13 +130,7 @@ def as_json(said: record.Outcome | record.GameRecord) -> JsonObject:
     return found
 
 
-def _measures(*counted: Mapping[str, int]) -> dict[str, int]:
-    """The counts of a seat that are not 0, in one order."""
-    counts = {str(key): count for row in counted for key, count in row.items() if count}
-    return dict(sorted(counts.items()))
-
-
-def _player(state: GameState, player: Player, task: Task, measures: dict[str, int]) -> record.PlayerOutcome:
+def _player(state: GameState, player: Player, task: Task, counts: Mapping[str, int]) -> record.PlayerOutcome:
     agent, death = task.agents[player.seat], player.death
     return record.PlayerOutcome(
         agent=player.name,
@@ -150,7 +144,7 @@ def _player(state: GameState, player: Player, task: Task, measures: dict[str, in
         alive=player.alive,
         death=None if death is None else " and ".join(death.causes),
         died_on_day=None if death is None else death.day,
-        measures=measures,
+        measures={str(key): count for key, count in sorted(counts.items()) if count},
     )
 
 

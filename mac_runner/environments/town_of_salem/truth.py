@@ -15,7 +15,6 @@ from typing import Final
 
 from mac_runner.environments.town_of_salem.record import (
     Action,
-    CastMember,
     Claim,
     Deed,
     GameRecord,
@@ -45,7 +44,12 @@ class GameTruth:
 
     def opening(self) -> Sequence[str]:
         """The cast as it was dealt, with who played each part."""
-        return ("The cast", *map(_member, self._game.cast)) if self._game.cast else ()
+        lines = [
+            f"{member.name:<12} {member.role.title():<24} {member.definition} (model {member.model})"
+            f"{'' if member.target is None else f'  target: {member.target}'}"
+            for member in self._game.cast
+        ]
+        return ("The cast", *lines) if lines else ()
 
     def named(self, place: int, text: str) -> str:
         """A text with the role each player then holds behind the name; players' own words stay as they are."""
@@ -110,11 +114,6 @@ def _liars(game: GameRecord, names: Mapping[str, str]) -> Sequence[str]:
 def game_truth(record: JsonObject) -> GameTruth | None:
     """The truth of a record that holds its claims and nights."""
     return GameTruth(record) if {"claims", "nights"} <= record.keys() else None
-
-
-def _member(member: CastMember) -> str:
-    target = "" if member.target is None else f"  target: {member.target}"
-    return f"{member.name:<12} {member.role.title():<24} {member.definition} (model {member.model}){target}"
 
 
 _FOUND: Final = {"mafia": "of the Mafia", "vampire": "a Vampire", "visited by the mafia": "visited by the Mafia"}
