@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 from mac_runner.config import RetryConfig
-from mac_runner.environments.discussion.identity import Traits
 from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed
 from mac_runner.environments.discussion.reading.unknowns import unknown_choice
@@ -58,12 +57,16 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member(Traits):
-    """An agent, and its identity as the others see it; what they do not see is empty."""
+class Member:
+    """An agent, and its identity as the others see it, whole and its `Traits`; what they do not see is empty."""
 
     agent: str
     role: str
     shown: str
+    persona: str
+    demographics: Mapping[str, str | int]
+    demographics_text: str
+    if_as_human: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
