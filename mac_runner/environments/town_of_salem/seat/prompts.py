@@ -25,9 +25,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeAlias
+from itertools import dropwhile
+from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.environments.markup import OBSERVATION_TAG, defuse
 from mac_runner.environments.reading import BLANK
@@ -240,7 +240,7 @@ SHRINK = 0.9
 Lines: TypeAlias = "Sequence[tuple[Event, str]]"
 """Events, each with its line of the record."""
 Digest: TypeAlias = "Callable[[Lines, SeatView], list[str]]"
-"""Shortens one finished day; of the view it takes what is the same for all seats and never changes."""
+"""Shortens a finished day and its night; of the view it takes what is the same for all seats and never changes."""
 
 _TALK = frozenset(
     {
@@ -256,10 +256,7 @@ _TALK = frozenset(
 _CHATS = frozenset({EventKind.CHAT, EventKind.WHISPER})
 
 
-def public_digest(lines: Lines, view: SeatView) -> list[str]:
-    """One finished day and its night of the public record."""
-    if not lines:
-        return []
+def _public_digest(lines: Lines, view: SeatView) -> list[str]:
     players = view.players
     kept = [without_heading(line) for event, line in lines if event.kind not in _TALK]
     conduct = conduct_of((event for event, _ in lines), players)
@@ -270,25 +267,17 @@ def public_digest(lines: Lines, view: SeatView) -> list[str]:
         "Whispers": [f"{name} {to}" for name in players for _, to in conduct[name].whispers if to.startswith("to ")],
     }
     facts = (f"{what}: {_counted(items)}." for what, items in talk.items() if items)
-    return [_in_short(lines), f"What was said is left out here{_shown_by(view)}.", *facts, *kept]
+    return [f"What was said is left out here{_shown_by(view)}.", *facts, *kept]
 
 
-def private_digest(lines: Lines, view: SeatView) -> list[str]:
-    """One finished day and its night as a seat alone knew it."""
-    if not lines:
-        return []
+def _private_digest(lines: Lines, view: SeatView) -> list[str]:
     kept = [without_heading(line) for event, line in lines if event.kind not in _CHATS]
     chats = [
         f"{event.data['channel']} chat" if event.kind is EventKind.CHAT else "whispers"
         for event, _ in lines
         if event.kind in _CHATS
     ]
-    left_out = [f"Left out here: {_counted(chats)}{_shown_by(view)}."] if chats else []
-    return [_in_short(lines), *kept, *left_out]
-
-
-def _in_short(lines: Lines) -> str:
-    return f"[Day {lines[0][0].day}, in short]"
+    return [*kept, f"Left out here: {_counted(chats)}{_shown_by(view)}."] if chats else kept
 
 
 def _shown_by(view: SeatView) -> str:
@@ -306,6 +295,17 @@ def tokens_of(text: str) -> int:
     return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
 
 
+class _Version(NamedTuple):
+    """A day or a record, as it is or in short, and what it costs."""
+
+    lines: list[str]
+    tokens: int
+
+
+def _version(lines: list[str]) -> _Version:
+    return _Version(lines, sum(tokens_of(f"{line}\n") for line in lines))
+
+
 class Context:
     """Renders the prompts of one game within `tokens_max` tokens, reply not counted; None: without a limit."""
 
@@ -314,7 +314,7 @@ class Context:
         self._prompts = prompts
         self._systems: dict[Asking, Message] = {}
         # A finished day never changes, so it is shortened once per record.
-        self._shortened: dict[tuple[str, int], list[str]] = {}
+        self._shortened: dict[tuple[str, int], _Version] = {}
 
     def prompt(
         self,
@@ -354,66 +354,46 @@ class Context:
         self, view: SeatView, asking: Asking, thread: Sequence[Message], tokens_max: int, refused: float | None
     ) -> str:
         """What fits; else the shortest there is, if it is shorter than what the engine refused."""
-        public = self._days("", view.public, view.public_lines, view, public_digest)
-        private = self._days(view.name, view.private, view.private_lines, view, private_digest)
+        public = self._versions("", view.public, view.public_lines, view, _public_digest)
+        private = self._versions(view.name, view.private, view.private_lines, view, _private_digest)
         system = tokens_of(self._system(view, asking).content)
         asked = tokens_of(self._prompts.turn(view, asking, (), ()))
         around = system + sum(tokens_of(message.content) for message in thread) + asked
-        short = public.short_days_for(int((tokens_max - system) * PUBLIC_SHARE_MAX))
-        for days in range(short, view.day):
-            own = private.short_days_for(tokens_max - around - public.tokens(days))
-            if around + public.tokens(days) + private.tokens(own) <= tokens_max:
-                return self._prompts.turn(view, asking, public.lines(days), private.lines(own))
-        all_past = view.day - 1
-        least = around + public.tokens(all_past) + private.tokens(all_past)
+        share = int((tokens_max - system) * PUBLIC_SHARE_MAX)
+        for shared in [*dropwhile(lambda record: record.tokens > share, public)] or public[-1:]:
+            room = tokens_max - around - shared.tokens
+            if own := next((record for record in private if record.tokens <= room), None):
+                return self._prompts.turn(view, asking, shared.lines, own.lines)
+        least = around + public[-1].tokens + private[-1].tokens
         if refused is not None and least < refused:
-            return self._prompts.turn(view, asking, public.lines(all_past), private.lines(all_past))
+            return self._prompts.turn(view, asking, public[-1].lines, private[-1].lines)
         raise ConversationError(
             f"the prompt of {view.name} on day {view.day} needs about {least} tokens even with all past days in short, "
             f"and the limit is {tokens_max} (game.context_tokens_max, or what the engine takes); raise it, or play "
             "shorter games"
         )
 
-    def _days(self, whose: str, events: Sequence[Event], lines: Sequence[str], view: SeatView, digest: Digest) -> _Days:
+    def _versions(
+        self, whose: str, events: Sequence[Event], lines: Sequence[str], view: SeatView, digest: Digest
+    ) -> list[_Version]:
+        """A record as it is, with its first day in short, and so on to all of its finished days."""
         days: list[list[tuple[Event, str]]] = [[] for _ in range(view.day)]
         for event, line in zip(events, lines, strict=True):
             days[event.day - 1].append((event, line))
-        short: list[list[str]] = []
-        for number, day in enumerate(days[:-1]):
+        whole = [_version([line for _, line in day]) for day in days]
+        for number, day in enumerate(days[:-1], start=1):
             if (whose, number) not in self._shortened:
-                self._shortened[whose, number] = digest(day, view)
-            short.append(self._shortened[whose, number])
-        whole = [[line for _, line in day] for day in days]
-        return _Days(whole, short, [_tokens(day) for day in whole], [_tokens(day) for day in short])
+                lines = [f"[Day {number}, in short]", *digest(day, view)] if day else []
+                self._shortened[whose, number] = _version(lines)
+        short = [self._shortened[whose, number] for number in range(1, view.day)]
+        versions: list[_Version] = []
+        for days_in_short in range(view.day):
+            record = (*short[:days_in_short], *whole[days_in_short:])
+            lines = [line for day in record for line in day.lines]
+            versions.append(_Version(lines, sum(day.tokens for day in record)))
+        return versions
 
 
 def shorter_than(prompt: Prompt) -> int:
     """The limit, in estimated tokens, for a seat whose engine found `prompt` too long."""
     return int(SHRINK * sum(tokens_of(message.content) for message in prompt.messages))
-
-
-@dataclass(frozen=True, slots=True)
-class _Days:
-    """The lines of one record by day, whole and in short."""
-
-    whole: Sequence[Sequence[str]]
-    short: Sequence[Sequence[str]]
-    whole_tokens: Sequence[int]
-    short_tokens: Sequence[int]
-
-    def tokens(self, short_days: int) -> int:
-        """What the record costs with its first days in short."""
-        return sum(self.short_tokens[:short_days]) + sum(self.whole_tokens[short_days:])
-
-    def lines(self, short_days: int) -> list[str]:
-        """The record with its first days in short."""
-        return [line for day in (*self.short[:short_days], *self.whole[short_days:]) for line in day]
-
-    def short_days_for(self, tokens_max: int) -> int:
-        """The fewest days to shorten so that the record fits; all finished days when it cannot."""
-        over = len(self.short)
-        return next((days for days in range(over) if self.tokens(days) <= tokens_max), over)
-
-
-def _tokens(lines: Sequence[str]) -> int:
-    return sum(tokens_of(f"{line}\n") for line in lines)
