@@ -584,12 +584,13 @@ class ResultsSpec:
     comparisons: Callable[[Sequence[PlayedCombination], bool, Declared | None], JsonObject] | None = None
     """From the combinations of a grid, what their outcomes say of one another: sections of `comparisons.json`.
 
-    A section is None where it needs the extra `stats` and this is false; without anything to compare there is none.
+    None for the figures of `measures` that are `compared`, against the baseline that is declared. A section is None
+    where it needs the extra `stats` and this is false; without anything to compare there is none.
     """
-    compared: Sequence[str] = ()
-    """The figures that can be declared as the primary outcome; none where nothing is compared with a baseline."""
+    read: Callable[[JsonObject, str], tuple[Any, str | None]] = lambda outcome, _where: (outcome, None)
+    """From an outcome and where it was read, what measures count then, and the question that it is about."""
     comparison_tables: Callable[[JsonObject], Iterable[Table | str]] = _nothing
-    """From `comparisons.json`, tables and notes below that of the grid."""
+    """Where it has `comparisons`: from `comparisons.json`, tables and notes below that of the grid."""
     ending: Callable[[JsonObject], Sequence[str]] = _nothing
     """From an outcome, a heading and lines for the end of the conversation's text."""
     columns: Columns = NO_COLUMNS

@@ -17,7 +17,7 @@ import msgspec
 
 from mac_runner.compared import CLUSTERS_MIN, Comparison, Kind, compare, how_paired, with_q
 from mac_runner.intervals import Interval
-from mac_runner.measures import Measure
+from mac_runner.measures import Measure, ResultsSpec
 from mac_runner.printable import counted
 from mac_runner.results import UNKNOWN, Declared, PlayedCombination, Table, count_text, parsed, with_defaults_column
 from mac_runner.structs import encode
@@ -63,7 +63,7 @@ class Paired(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The section of `comparisons.json`. `rows` is None where nothing could be computed; the primary comes first."""
 
     of: str
-    """What is compared: `games`, `discussions`."""
+    """The kind of what is compared: `game`, `discussion`."""
     unit: str
     """What is paired, such as `question`."""
     is_of_one: bool = False
@@ -91,7 +91,7 @@ class Paired(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def paired_of(compared: JsonObject, of: str = "") -> Paired | None:
-    """The section, from `comparisons.json`; None where there is none, or it is of other conversations than `of`."""
+    """The section, from `comparisons.json`; None where there is none, or it is of another kind than `of`."""
     paired = parsed(Paired, compared[KEY], f"comparisons.json, {KEY}") if KEY in compared else None
     return paired if paired is None or of in ("", paired.of) else None
 
@@ -143,35 +143,25 @@ def compared_figures(measures: Iterable[Measure]) -> dict[str, ComparedFigure]:
     }
 
 
-Reads: TypeAlias = Callable[[JsonObject, str], tuple[Any, str | None]]
-"""From an outcome and where it was read, what measures count, and the question that it is about."""
-
-
 def compare_with_baseline(
-    played: Sequence[PlayedCombination],
-    declared: Declared | None,
-    measures: Sequence[Measure],
-    read: Reads,
-    *,
-    has_stats: bool,
-    noun: str,
+    played: Sequence[PlayedCombination], declared: Declared | None, kind: str, spec: ResultsSpec, *, has_stats: bool
 ) -> JsonObject:
-    """The section of `comparisons.json`; empty without a baseline or anything to compare with it.
-
-    `noun` is what conversations are called.
-    """
+    """The section of `comparisons.json` about the measures of one kind; empty without a baseline, or with it alone."""
     if declared is None or len(played) < 2:
         return {}
-    paired = Paired(of=noun, unit="question", baseline=declared.baseline, primary=declared.primary, rows=None)
+    paired = Paired(of=kind, unit="question", baseline=declared.baseline, primary=declared.primary, rows=None)
     if not has_stats:
         return paired.section()
-    arms = [_Arm.of(each, [measure for measure in measures if measure.compared], read) for each in played]
-    if len({question for arm in arms for question in arm.clusters}) == 1:
-        paired = msgspec.structs.replace(paired, unit=noun.removesuffix("s"), is_of_one=True)
+    arms = [_Arm.of(each, spec) for each in played]
+    has_questions = any(arm.has_questions for arm in arms)
+    is_of_one = has_questions and len({question for arm in arms for question in arm.clusters}) == 1
+    if is_of_one or not has_questions:
+        paired = msgspec.structs.replace(paired, unit=spec.noun.removesuffix("s"), is_of_one=is_of_one)
+    if is_of_one:
         arms = [arm.alone or arm for arm in arms]
     if (baseline := next((arm for arm in arms if arm.slug == declared.baseline), None)) is None:
         return msgspec.structs.replace(paired, rows=()).section()
-    figures, others = compared_figures(measures), [arm for arm in arms if arm is not baseline]
+    figures, others = compared_figures(spec.measures), [arm for arm in arms if arm is not baseline]
     found = {
         (name, arm): compare(baseline.sums[name], arm.sums[name], kind=figure.kind, has_effects=True)
         for name, figure in figures.items()
@@ -206,20 +196,23 @@ class _Arm:
     """For each figure, by cluster, the sum and the cases."""
     clusters: set[str] = field(default_factory=set)
     """Those too of which no figure has a case."""
+    has_questions: bool = False
     alone: _Arm | None = None
     """The same by number of the conversation, as long as all are about one question."""
 
     @classmethod
-    def of(cls, played: PlayedCombination, measures: Sequence[Measure], read: Reads) -> _Arm:
+    def of(cls, played: PlayedCombination, spec: ResultsSpec) -> _Arm:
+        measures = [measure for measure in spec.measures if measure.compared]
         arm = cls(played.slug, played.values, alone=cls(played.slug, played.values))
         for number, outcome, where in played.outcomes:
-            result, question = read(outcome, where)
+            result, question = spec.read(outcome, where)
             found = [
                 (shown.name, measure.pair(keys, counts))
                 for measure in measures
                 for keys, counts in measure.cases(result)
                 if keys in measure.compared and (shown := measure.in_grid((*map(str, keys),))) is not None
             ]
+            arm.has_questions |= question is not None
             # Without a name of its own, a question is that of the conversation with the same number.
             arm.add(question or f"#{number}", found)
             if len(arm.clusters) > 1:

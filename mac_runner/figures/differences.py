@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from mac_runner.compared import (
@@ -17,12 +18,15 @@ from mac_runner.compared import (
     with_q,
 )
 from mac_runner.figures.charts import Unit, forest
+from mac_runner.figures.data import Study
 from mac_runner.figures.estimates import UNITS_MIN
-from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Value, interval_columns
+from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Section, Value, interval_columns
 from mac_runner.intervals import ClusteredRate
-from mac_runner.paired import PairedRow, paired_row
+from mac_runner.paired import PairedRow, compare_with_baseline, compared_figures, paired_of, paired_row
 from mac_runner.printable import counted
-from mac_runner.results import with_defaults
+from mac_runner.registry import results_specs
+from mac_runner.reports.grid import played_combination
+from mac_runner.results import Declared, with_defaults
 
 _AXES: Final[Mapping[str, tuple[Unit, str]]] = {
     "rate": ("difference", "difference in percentage points"),
@@ -212,3 +216,45 @@ def _notes(rows: Sequence[PairedRow], cluster: str) -> Iterator[str]:
     if (fewest := min(row.n for row in rows)) < CLUSTERS_MIN:
         few = counted(fewest, f"{cluster}s")
         yield f"Some have {few} only: with fewer than {CLUSTERS_MIN}, intervals are too narrow."
+
+
+def paired_sections(study: Study, kind: str) -> tuple[Section, ...]:
+    """The chapter of how runs differ from the baseline, over what both were asked; none without compared figures."""
+    figures = tuple(_paired_figures(study, kind))
+    return (Section(id="differences", title="Differences from the baseline", figures=figures),) if figures else ()
+
+
+def _paired_figures(study: Study, kind: str) -> Iterator[Figure]:
+    """The primary outcome first. Of two runs one figure for all rates and one for all scores; else one for each."""
+    baseline, spec = study.reference.name, results_specs()[kind]
+    played = [played_combination(data.name, data.values, data.planned, kind, data.read_rows()) for data in study.runs]
+    paired = paired_of(compare_with_baseline(played, Declared(baseline, study.primary), kind, spec, has_stats=True))
+    if paired is None:
+        return
+    words = {name: figure.words or name for name, figure in compared_figures(spec.measures).items()}
+    draw = partial(difference_figure, words=words, cluster=paired.unit, family=f"the {paired.families_in_words()}")
+    rows = paired.rows or ()
+    if len(study.runs) == 2:
+        other = next(run.name for run in study.runs if run.name != baseline)
+        for unit, what in (("rate", "rates"), ("score", "scores")):
+            yield from draw(
+                [row for row in rows if row.unit == unit],
+                name=f"difference-{what}",
+                title=f"In which {what} does {other} differ from {baseline}?",
+                caption=f"{other} less {baseline}, over the {paired.unit}s of both.",
+                by=["outcome"],
+            )
+        return
+    for figure in dict.fromkeys(row.figure for row in rows):
+        found = [row for row in rows if row.figure == figure]
+        title = f"In which runs does the {words[figure]} differ from the baseline's?"
+        if found[0].unit == "rate":
+            title = f"Which runs have more or fewer {words[figure]} than the baseline?"
+        yield from draw(
+            found,
+            name=f"difference-{figure.replace('.', '-')}",
+            title=title,
+            caption=f"Difference from {baseline}, over the {paired.unit}s of both.",
+            by=["run"],
+            is_primary=figure == paired.primary,
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final, NamedTuple
 
 from mac_runner.config import recorded_speakers
@@ -13,16 +12,14 @@ from mac_runner.environments.discussion.measures import ACCURACY, CONFORMITY, ME
 from mac_runner.environments.discussion.results import DiscussionResults
 from mac_runner.figures.charts import heat
 from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.differences import difference_figure
+from mac_runner.figures.differences import paired_sections
 from mac_runner.figures.estimates import WithFailed, failures_figure, rate_columns
 from mac_runner.figures.measures import counted, measured_figures, numbers_of, rate_methods
 from mac_runner.figures.model import DataColumn, Figure, Section, Value
 from mac_runner.measures import Counted, Row
-from mac_runner.paired import compared_figures, paired_of
 from mac_runner.registry import results_specs
-from mac_runner.reports.grid import played_combination
 from mac_runner.reports.usability import by_model
-from mac_runner.results import Declared, default_shares, integer, section, with_defaults
+from mac_runner.results import default_shares, integer, section, with_defaults
 from mac_runner.types import JsonObject
 
 _CHAPTERS: Final = {
@@ -59,12 +56,8 @@ def study_sections(study: Study) -> tuple[Section, ...]:
     if not begun:
         return ()
     baseline = read[study.reference.name].data.name
-    differences = tuple(
-        difference_figures(replace(study, runs=[found.data for found in read.values()], baseline=baseline))
-    )
-    first = Section(id="differences", title="Differences from the baseline", figures=differences)
     return (
-        *((first,) if differences else ()),
+        *paired_sections(replace(study, runs=[found.data for found in read.values()], baseline=baseline), "discussion"),
         *_sections([*read.values()], {"accuracy": (), "bias": (), "": ()}, has_runs=True),
     )
 
@@ -208,45 +201,3 @@ def _failed(runs: Sequence[tuple[RunData, Counted]]) -> Figure | None:
         finished=finished,
         units="discussions",
     )
-
-
-def difference_figures(study: Study) -> Iterator[Figure]:
-    """How runs differ from the baseline, over the questions that both discussed, the primary outcome first.
-
-    Of two runs there is one figure for all rates, and one for all scores; of several one for each outcome.
-    """
-    baseline, spec = study.reference.name, results_specs()["discussion"]
-    assert spec.comparisons is not None
-    played = [
-        played_combination(data.name, data.values, data.planned, "discussion", data.read_rows()) for data in study.runs
-    ]
-    paired = paired_of(spec.comparisons(played, True, Declared(baseline, study.primary)))
-    if paired is None:
-        return
-    words = {name: figure.words or name for name, figure in compared_figures(spec.measures).items()}
-    draw = partial(difference_figure, words=words, cluster=paired.unit, family=f"the {paired.families_in_words()}")
-    rows = paired.rows or ()
-    if len(study.runs) == 2:
-        other = next(run.name for run in study.runs if run.name != baseline)
-        for unit, what in (("rate", "rates"), ("score", "bias scores")):
-            yield from draw(
-                [row for row in rows if row.unit == unit],
-                name=f"difference-{what.replace(' ', '-')}",
-                title=f"In which {what} does {other} differ from {baseline}?",
-                caption=f"{other} less {baseline}, over the {paired.unit}s of both.",
-                by=["outcome"],
-            )
-        return
-    for figure in dict.fromkeys(row.figure for row in rows):
-        found = [row for row in rows if row.figure == figure]
-        title = f"In which runs does the {words[figure]} differ from the baseline's?"
-        if found[0].unit == "rate":
-            title = f"Which runs have more or fewer {words[figure]} than the baseline?"
-        yield from draw(
-            found,
-            name=f"difference-{figure.replace('.', '-')}",
-            title=title,
-            caption=f"Difference from {baseline}, over the {paired.unit}s of both.",
-            by=["run"],
-            is_primary=figure == paired.primary,
-        )

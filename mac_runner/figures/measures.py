@@ -29,13 +29,20 @@ _NOTHING: Final = GridFigure(0, None, None, None)
 
 def measured_sections(runs: Sequence[RunData]) -> tuple[Section, ...]:
     """The chapter of an environment that declares measures, of a run or of several compared; else none."""
-    outcomes = (ended.result for data in runs for ended in data.ended() if ended.result is not None)
-    spec = next((results_specs().get(str(outcome.get("kind"))) for outcome in outcomes), None)
-    if spec is None or not spec.measures:
+    if (kind := measured_kind(runs)) is None:
         return ()
+    spec = results_specs()[kind]
     summaries = {data.name: counted(spec.counter(), data).report() for data in runs}
     figures = tuple(measured_figures(spec.measures, summaries, has_runs=len(runs) > 1))
     return (Section(id="results", title="Results", figures=figures),) if figures else ()
+
+
+def measured_kind(runs: Sequence[RunData]) -> str | None:
+    """The kind of the outcomes of runs; None for one without measures."""
+    kinds = (str(ended.result.get("kind")) for data in runs for ended in data.ended() if ended.result is not None)
+    kind = next(kinds, None)
+    spec = None if kind is None else results_specs().get(kind)
+    return None if spec is None or not spec.measures else kind
 
 
 def counted(counter: Results, data: RunData) -> Results:

@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import Final, TypeAlias
 
 from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.measures import measured_sections
+from mac_runner.figures.differences import paired_sections
+from mac_runner.figures.measures import measured_kind, measured_sections
 from mac_runner.figures.model import Section
 
 _MODULES: Final[Mapping[str, str]] = {
@@ -34,6 +35,7 @@ def run_sections(data: RunData) -> Sections:
 def study_sections(study: Study) -> Sections:
     """The chapters that compare runs of one environment."""
     if study.reference.environment not in _MODULES:
-        return measured_sections(study.runs)
+        kind = measured_kind(study.runs)
+        return () if kind is None else (*paired_sections(study, kind), *measured_sections(study.runs))
     found: Sections = import_module(_MODULES[study.reference.environment]).study_sections(study)
     return found

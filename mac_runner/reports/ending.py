@@ -10,6 +10,7 @@ from typing import Final, TextIO
 
 from rich.cells import cell_len
 
+from mac_runner.paired import primary_words
 from mac_runner.printable import printable
 from mac_runner.registry import results_specs
 from mac_runner.reports.drawing import bold, wrapped
@@ -103,6 +104,8 @@ def _status(summary: JsonObject, noun: str) -> str:
 
 def _answer(summary: JsonObject, rows: Sequence[GridRow] | None, compared: JsonObject) -> str:
     """What the environment says in a sentence, or the first figures of any."""
+    if primary := primary_words(compared):
+        return primary
     one = [row.summary for row in rows or () if row.summary is not None]
     of = one[0] if rows is not None and len(one) == 1 else summary
     said = [text for spec in results_specs().values() if (text := spec.headline(of, compared))]

@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from mac_runner import compared as statistics
 from mac_runner.flat import Cell
 from mac_runner.measures import measure_figures
-from mac_runner.paired import PairedRow, paired_of
+from mac_runner.paired import PairedRow, compare_with_baseline, compared_figures, paired_of
 from mac_runner.registry import results_specs
 from mac_runner.reports.metrics import named
 from mac_runner.reports.outcomes import metric_measures, outcome_figures
@@ -233,11 +233,14 @@ def compare_combinations(
     has_stats = statistics.has_stats()
     sections: JsonObject = {}
     for kind, spec in results_specs().items():
-        if spec.comparisons is not None:
+        if spec.comparisons is not None or compared_figures(spec.measures):
             # Reading rows again takes time, so only those of this kind are.
             counted = [row for row in rows if row.summary is not None and spec.figures(row.summary)]
             played = [played_combination(row.slug, row.values, _planned(row), kind, read(row.slug)) for row in counted]
-            sections |= spec.comparisons(played, has_stats, declared)
+            if spec.comparisons is None:
+                sections |= compare_with_baseline(played, declared, kind, spec, has_stats=has_stats)
+            else:
+                sections |= spec.comparisons(played, has_stats, declared)
     if not sections:
         return None
     return {"format": COMPARISONS_FORMAT, "libraries": dict(statistics.libraries()) if has_stats else None, **sections}

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TextIO
 
 from mac_runner.errors import ConfigError
+from mac_runner.measures import ResultsSpec
+from mac_runner.paired import compared_figures, paired_tables
 from mac_runner.printable import printable
 from mac_runner.registry import results_specs
 from mac_runner.reports.drawing import drawn, hanging
@@ -68,10 +70,14 @@ def grid_tables(summary: JsonObject, rows: Sequence[GridRow], compared: JsonObje
         _grid_table(summary, rows),
         "\n".join(_grid_notes(summary, rows)),
         *_further_figures(rows),
-        *(part for spec in results_specs().values() for part in spec.comparison_tables(compared or {})),
+        *(part for kind, spec in results_specs().items() for part in _compared(kind, spec, compared or {})),
         *_undeclared(summary, rows),
         *_engines(summary, "engines, over all combinations", "engine"),
     ]
+
+
+def _compared(kind: str, spec: ResultsSpec, compared: JsonObject) -> Iterable[Table | str]:
+    return paired_tables(compared, kind) if spec.comparisons is None else spec.comparison_tables(compared)
 
 
 def tables_named(parts: Iterable[Table | str], name: str) -> list[Table | str]:
@@ -254,7 +260,7 @@ def _undeclared(summary: JsonObject, rows: Sequence[GridRow]) -> Iterator[str]:
         return
     for spec in results_specs().values():
         count = sum(row.summary is not None and bool(spec.figures(row.summary)) for row in rows)
-        if spec.compared and count > 1:
+        if spec.comparisons is None and compared_figures(spec.measures) and count > 1:
             yield (
                 "The combinations are not compared: declare the one they are compared with as `report.baseline`, by "
                 "its values or its directory's name, and the figure that the study is about as `report.primary`."

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from mac_runner.config import Combination, Loaded, ReportConfig, in_words
 from mac_runner.errors import ConfigError
+from mac_runner.paired import compared_figures
 from mac_runner.problems import clipped, config_error, dotted, suggestion
 from mac_runner.registry import results_specs
 from mac_runner.results import Declared
@@ -38,7 +39,7 @@ def declared_report(report: ReportConfig, combinations: Sequence[Combination]) -
         return None
     environment = loaded.experiment.conversation_config.environment
     spec = results_specs().get(loaded.experiment.spec.section)
-    figures = () if spec is None else spec.compared
+    figures = () if spec is None else (*compared_figures(spec.measures),)
     if not figures:
         text = f"changes nothing in the environment {environment!r}, whose combinations have no baseline; leave it out"
         raise _refusal(loaded, _BASELINE, text)

@@ -18,8 +18,10 @@ from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.figures.testing import Study
 from mac_runner.intervals import ClusteredMean, one_cluster, wilson
 from mac_runner.measures import By, Counted, InGrid, Keys, Mean, Measure, Rate, Share, Sum, measure_tables, measured
+from mac_runner.paired import paired_of, paired_tables
 from mac_runner.plugins import Code
 from mac_runner.reports import GridRow, compare_combinations, grid_table
+from mac_runner.reports.tables import grid_tables
 from mac_runner.results import Declared, Table
 from mac_runner.types import JsonObject
 from tests.environments.discussion.table import outcome
@@ -42,6 +44,7 @@ SIXES = Measure(
     title="How often do players throw a six?",
     value="sixes",
     unit="throws",
+    compared={("first",): "share"},
 )
 PIPS = Measure(
     place="dice.pips",
@@ -106,10 +109,40 @@ def test_measure_of_an_environment_from_outside_is_seen_everywhere() -> None:
     assert [(row["player"], row["value"]) for row in figure.rows] == [("first", 0.5), ("other", 0.2)]
     assert figure.spec is not None
     other = run("again", rows_of(GAMES[1]), environment="./dice.py:dice")
-    figure, _ = [one for part in study_sections(Study(runs=[data, other])) for one in part.figures]
+    _, part = study_sections(Study(runs=[data, other]))
+    figure, _ = part.figures
     assert [(row["run"], row["player"], row["value"]) for row in figure.rows] == [
         *(("dice", "first", 0.5), ("dice", "other", 0.2)),
         *(("again", "first", 0.0), ("again", "other", 0.0)),
+    ]
+
+
+@pytest.mark.usefixtures("dice")
+def test_a_measure_of_an_environment_from_outside_is_compared_with_a_baseline() -> None:
+    """Game by game: who throws more sixes than in the game of the same number in the other combination?"""
+    played = {"fair": rows_of(*GAMES), "loaded": rows_of(*GAMES[:1] * 2)}
+    data = [run(name, rows, environment="./dice.py:dice") for name, rows in played.items()]
+    combinations = [
+        GridRow(slug=one.name, values={"dice": one.name}, session=1, summary=summary_of(one.read_rows()))
+        for one in data
+    ]
+
+    compared = compare_combinations(combinations, played.__getitem__, Declared("fair", "dice.sixes.first"))
+
+    assert compared is not None
+    (found,) = (paired_of(compared) or pytest.fail("nothing is compared")).rows or ()
+    assert (found.n, found.cases, found.values, found.difference) == (2, (6, 4), (0.6667, 0.5), 0.1667)
+    parts = grid_tables(summary_of(played["fair"]), combinations, compared)
+    tables = {part.title: part.rows for part in parts if isinstance(part, Table)}
+    (row,) = tables["differences from the baseline, dice fair (n games)"]
+    assert row[:4] == ("dice.sixes.first *", "dice loaded", "2", "66.7 : 50.0")
+    assert any("Paired by game." in part for part in parts if isinstance(part, str))
+    columns = {column.name: column.cells for column in grid_table(combinations, compared).columns}
+    assert columns["dice.sixes.first.diff"] == (None, 0.1667)
+    differences, _ = study_sections(Study(runs=data))
+    (figure,) = differences.figures
+    assert [(row["outcome"], row["run"], row["difference"]) for row in figure.rows] == [
+        ("dice.sixes.first", "loaded", 0.1667)
     ]
 
 
@@ -235,7 +268,6 @@ def test_one_more_measure_of_discussions_is_seen_everywhere(monkeypatch: pytest.
     (found,) = [figure for part in run_sections(one) for figure in part.figures if figure.title == long.title]
     assert [(row["verdict"], row["value"]) for row in found.rows] == [("A", 0.5), ("none", 1.0)]
 
-    assert "long.A" in results.compared
     combinations = [
         GridRow(slug=data.name, values={"hub": data.name}, session=1, summary=summary_of(data.read_rows()))
         for data in (one, two)
@@ -243,7 +275,7 @@ def test_one_more_measure_of_discussions_is_seen_everywhere(monkeypatch: pytest.
     read = {"talk": rows, "other": other}
     compared = compare_combinations(combinations, lambda slug: read[slug], Declared("talk", "long.A"))
     assert compared is not None
-    (table, _) = results.comparison_tables(compared)
+    (table, _) = paired_tables(compared, "discussion")
     assert isinstance(table, Table)
     assert table.rows[0][:4] == ("long.A *", "hub other", "2", "100.0 : 50.0")
     columns = {column.name: column.cells for column in grid_table(combinations, compared).columns}

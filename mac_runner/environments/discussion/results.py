@@ -17,7 +17,6 @@ from mac_runner.environments.discussion.outcome import (
 from mac_runner.environments.discussion.record import ANSWERS, DISCUSSION_AGENT_COLUMNS
 from mac_runner.environments.discussion.scene import STANCES, discussion_scene
 from mac_runner.measures import Counted, Measure, ResultsSpec, measure_figures, measure_tables
-from mac_runner.paired import compare_with_baseline, compared_figures, paired_tables, primary_words
 from mac_runner.results import (
     DEFAULTS_HEAD,
     DEFAULTS_NOTE,
@@ -120,10 +119,8 @@ def discussion_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
         yield "questions repeat", f"{over}: {more}"
 
 
-def discussion_headline(summary: JsonObject, compared: JsonObject) -> str:
-    """Of a study its primary outcome; of a run how often answers were right and all agreed, and the bias scores."""
-    if primary := primary_words(compared):
-        return primary
+def discussion_headline(summary: JsonObject, _compared: JsonObject) -> str:
+    """How often answers were right and all agreed, and the bias scores."""
     report = section(summary, "discussions")
     accuracy = section(report, "accuracy")
     right = [f"{words} {rate_words(section(accuracy, kind))}" for kind, words in _RIGHT.items() if kind in accuracy]
@@ -220,11 +217,7 @@ def discussion_results(measures: Sequence[Measure] = ALL_MEASURES) -> ResultsSpe
         lines=discussion_lines,
         tables=lambda summary: discussion_tables(summary, measures),
         figures=lambda summary: discussion_figures(summary, measures),
-        comparisons=lambda played, has_stats, declared: compare_with_baseline(
-            played, declared, measures, _about, has_stats=has_stats, noun="discussions"
-        ),
-        comparison_tables=lambda compared: paired_tables(compared, "discussions"),
-        compared=tuple(compared_figures(measures)),
+        read=_about,
         columns=DISCUSSION_COLUMNS,
         rewards=discussion_rewards,
         exports={"answers": ANSWERS},

@@ -53,7 +53,7 @@ _SIDES: Final = (Faction.MAFIA, Faction.TOWN)
 """The two sides that every lobby has, and that pairings are of."""
 _BITS: Final[Mapping[str, int]] = {faction: 1 << place for place, faction in enumerate(Faction)}
 _SEVERAL: Final = "several"
-_GAMES: Final = "games"
+_GAMES: Final = "game"
 _BOTH: Final = "both"
 """The games of two players on both sides, which they swapped."""
 

@@ -15,7 +15,7 @@ from statsmodels.stats.proportion import proportion_effectsize
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.environments.discussion.testing import ALL_MEASURES, RESULTS
-from mac_runner.paired import KEY, compared_figures
+from mac_runner.paired import KEY, compare_with_baseline, compared_figures, paired_tables
 from mac_runner.results import Declared, PlayedCombination, Table
 from mac_runner.types import JsonObject, JsonValue
 from tests.environments.discussion.table import outcome
@@ -77,8 +77,7 @@ def played(
 def compare_discussions(
     combinations: list[PlayedCombination], has_stats: bool, declared: Declared | None
 ) -> JsonObject:
-    assert RESULTS.comparisons is not None
-    return RESULTS.comparisons(combinations, has_stats, declared)
+    return compare_with_baseline(combinations, declared, "discussion", RESULTS, has_stats=has_stats)
 
 
 def compared(combinations: list[PlayedCombination], primary: str | None = "bias.final.ambiguous") -> dict[str, Any]:
@@ -213,7 +212,7 @@ def test_discussions_of_a_single_question_are_paired_by_number() -> None:
             each["question_id"] = "q"
 
     section = compare_discussions(alone, True, Declared("base"))
-    table, notes = RESULTS.comparison_tables(section)
+    table, notes = paired_tables(section, "discussion")
 
     assert compared(alone) == compared(by_question)
     assert isinstance(table, Table)
@@ -236,7 +235,7 @@ def test_only_questions_in_both_are_compared_in_whatever_order_they_came() -> No
 
 def test_primary_outcome_comes_first_and_is_marked(snapshot: SnapshotAssertion) -> None:
     section = compare_discussions(played(), True, Declared("base", "followed"))
-    table, notes = RESULTS.comparison_tables(section)
+    table, notes = paired_tables(section, "discussion")
     assert isinstance(table, Table)
 
     assert [row[0] for row in table.rows[:4]] == ["followed *", "followed *", "followed *", "accuracy.first"]
@@ -251,7 +250,7 @@ def test_same_discussions_are_compared_to_the_same_digits_and_few_questions_are_
     first = compare_discussions(played(questions=range(20)), True, declared)
 
     assert first == compare_discussions(played(questions=range(20)), True, declared)
-    *_, notes = RESULTS.comparison_tables(first)
+    *_, notes = paired_tables(first, "discussion")
     assert notes == snapshot
 
 
@@ -260,6 +259,6 @@ def test_without_a_baseline_or_scipy_nothing_is_computed() -> None:
     assert compare_discussions(played("base"), True, Declared("base")) == {}
     without = compare_discussions(played(), False, Declared("base", "followed"))
     assert without == {
-        KEY: {"of": "discussions", "unit": "question", "baseline": "base", "primary": "followed", "rows": None}
+        KEY: {"of": "discussion", "unit": "question", "baseline": "base", "primary": "followed", "rows": None}
     }
-    assert [*RESULTS.comparison_tables(without)] == []
+    assert [*paired_tables(without, "discussion")] == []

@@ -167,7 +167,7 @@ def test_standings_need_no_library_and_count_games_of_a_deal_together() -> None:
     standings = {(row["player"], row["side"]): row for row in rows(compared, "standings")}
     alone = compare_games([played(cast(name, "b"), mafia_wins_below(5)) for name in "ac"], False)
 
-    assert (compared["paired"], compared["ratings"]) == ({"of": "games", "unit": "deal", "rows": None}, None)
+    assert (compared["paired"], compared["ratings"]) == ({"of": "game", "unit": "deal", "rows": None}, None)
     assert set(standings) == {("a", "mafia"), *((name, side) for name in "abc" for side in ("town", "neutral"))}
     mafia = standings["a", "mafia"]
     assert (mafia["games"], mafia["deals"], mafia["wins"], mafia["rate"]) == (120, 40, 60, 0.5)
