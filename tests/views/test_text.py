@@ -211,6 +211,8 @@ def test_fooled_are_those_who_did_what_a_lie_asks_for_later_that_day() -> None:
         ("role", "role", "Ann", "Spy", "public"): "Cid, Fay",
         ("role", "role", "Ann", "Jester", "public"): "Dan",
         ("role", "role held before", "Ann", "Spy", "public"): "",
+        # A role that is not registered here: nobody knows on which side it is.
+        ("role", "role", "Ann", "Nurse", "public"): "",
         ("result", "attacked", "Ann", "", "public"): "",
     }
     for (kind, says, about, role, channel), fooled in asked.items():

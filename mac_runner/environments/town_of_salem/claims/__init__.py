@@ -77,14 +77,14 @@ class Claim:
 def leaning(claim: Claim) -> int:
     """Whether a claim speaks for (1) or against (-1) the player it is about; 0 for neither.
 
-    A role of the Town speaks for its holder, any other against; a role held before does neither.
+    A role of the Town speaks for its holder, any other against; a role held before, or not registered here, does
+    neither.
     """
     if claim.is_against or claim.is_in_favour:
         return -1 if claim.is_against else 1
-    # A record may name a role that is not registered here.
     held = [ROLES.get(role.lower()) for role in claim.roles]
-    sides = {role is not None and role.faction is Faction.TOWN for role in held}
-    return 0 if len(sides) != 1 or claim.says is Says.WAS_ROLE else 1 if sides == {True} else -1
+    sides = {None if role is None else role.faction is Faction.TOWN for role in held}
+    return 0 if len(sides) != 1 or None in sides or claim.says is Says.WAS_ROLE else 1 if sides == {True} else -1
 
 
 _GUILTY = frozenset({Says.SUSPICIOUS, Says.MAFIA, Says.VAMPIRE})
