@@ -414,3 +414,23 @@ def test_a_tournament_needs_both_sides_in_every_deal_and_players_that_differ(
     served = (spare, "agent_definitions.twin.model=spare")
     game = f"{twin}game: {{lobby: classic-7, pairings: {{round_robin: all}}}}\n"
     assert refused(tmp_path, game, overrides=served) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("roles", "lobby", "why"),
+    [
+        ("[sheriff, godfather, mafioso]", "social-7", "unknown roles: doctor, escort, jester, lookout, vigilante"),
+        (
+            "[executioner, godfather, mafioso, sheriff]",
+            "[executioner, godfather, sheriff]",
+            "one of its roles may become 'jester', which is no role of this game",
+        ),
+    ],
+)
+def test_a_lobby_is_refused_where_roles_of_it_are_not_those_of_the_game(
+    tmp_path: Path, roles: str, lobby: str, why: str
+) -> None:
+    (refusal,) = refused(tmp_path, f"game: {{roles: {roles}, lobby: {lobby}}}\n")
+
+    assert "game.lobby: " in refusal
+    assert why in refusal

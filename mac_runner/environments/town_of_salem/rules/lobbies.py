@@ -100,8 +100,9 @@ def role_list(lobby: str | Sequence[str]) -> tuple[str, ...]:
         if lobby not in LOBBIES:
             known = ", ".join(LOBBIES)
             raise _refusal(f"there is no lobby {lobby!r}; there are: {known}, or a list of roles")
-        return LOBBIES[lobby]
-    slots = tuple(map(plain, lobby))
+        slots = LOBBIES[lobby]
+    else:
+        slots = tuple(map(plain, lobby))
     _check(slots)
     return slots
 
@@ -143,6 +144,10 @@ def _check(slots: tuple[str, ...]) -> None:
             f"unknown roles: {', '.join(unknown)}; the roles are: {', '.join(ROLES)}; "
             f"slots filled by lot: {', '.join(random_slots())}"
         )
+    try:
+        roles_in_play(slots)
+    except KeyError as gone:
+        raise _refusal(f"one of its roles may become {gone.args[0]!r}, which is no role of this game") from None
     unique = {role.id for role in ROLES.values() if role.is_unique}
     twice = sorted(slot for slot, count in Counter(slots).items() if count > 1 and slot in unique)
     if twice:
