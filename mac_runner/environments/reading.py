@@ -279,7 +279,8 @@ def _merged(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     """An object; a key that comes twice with different values has all of them."""
     found: JsonObject = {}
     for key, value in pairs:
-        found[key] = value if found.get(key, value) == value else [found[key], value]
+        # `NaN` is not equal to itself.
+        found[key] = value if key not in found or found[key] == value else [found[key], value]
     return found
 
 

@@ -97,6 +97,9 @@ CUT: list[tuple[str, bool, Cause | None]] = [
     (f"<speak>{ACTS['speak'].help}: I am the Sheriff</speak>", False, Cause.PLACEHOLDER),
     ('{"act": "speak", "text": ...}', False, Cause.PLACEHOLDER),
     ('{"act": "speak", "text": "text"}', False, Cause.PLACEHOLDER),
+    # What is no number equals nothing, itself not either.
+    ('{"act": NaN}', False, Cause.MALFORMED),
+    ('{"act": "whisper", "target": NaN, "text": "psst"}', False, Cause.ILLEGAL),
     ("<speak>... so it was you.</speak>", False, None),
 ]
 
