@@ -46,7 +46,7 @@ class PairedRow(Comparison, frozen=True, kw_only=True):
     combinations: tuple[tuple[str, ...], tuple[str, ...]]
     unit: Unit = "rate"
     left_out: int = 0
-    """Clusters that only one of the two has."""
+    """Clusters that one of the two lacks; of games also those that both lack."""
     defaults: tuple[float | None, float | None] = (None, None)
     """The part of the turns of each that ended with the default act."""
 

@@ -350,7 +350,7 @@ def _differences(pair: _Pair) -> Iterator[PairedRow]:
         assert found is not None, "they have a deal in common"
         return found
 
-    left_out = max(first.planned, second.planned) - times * len(common)
+    left_out = max(first.planned, second.planned) // times - len(common)
     for side, (one, other) in won.items():
         # The second plays this side in the second combination; of a swap, the other side's players change places.
         is_reversed = pair.is_swap and side == pair.sides[1]
