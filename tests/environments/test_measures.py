@@ -316,3 +316,4 @@ def test_one_more_measure_of_games_is_seen_everywhere(monkeypatch: pytest.Monkey
     assert [(row["outcome"], row["run"], row["difference"]) for row in differences.rows] == [
         ("the Town's turns waited", "other", 0.0)
     ]
+    assert (differences.unit, differences.methods[0].unit) == ("deals", "deal"), "a deal may be several games"

@@ -54,7 +54,7 @@ def difference_figures(study: Study) -> Iterator[Figure]:
 
     wins = differences(values, baseline, sides, defaults)
     skills = differences(values, baseline, [*measures])
-    draw = partial(difference_figure, cluster="game")
+    draw = partial(difference_figure, cluster="deal")
     yield from draw(
         wins,
         name="wins-difference",
