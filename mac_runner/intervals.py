@@ -322,8 +322,9 @@ class ExactMean:
         self.truths += isinstance(value, bool)
         self._total += exact
         self._squares += exact * exact
-        self.least = value if self.least is None else min(self.least, value)
-        self.most = value if self.most is None else max(self.most, value)
+        # With a sign before it, a truth value among numbers is a number too.
+        self.least = +value if self.least is None else min(self.least, +value)
+        self.most = +value if self.most is None else max(self.most, +value)
 
     @property
     def is_rate(self) -> bool:

@@ -13,7 +13,7 @@ from scipy import stats
 
 from mac_runner.reports import listed, matching, parse_condition
 from mac_runner.reports.testing import TEXTS_MAX, figures_of
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 from tests.kit import index_row, render_summary, summary_of
 
 NAMES = ("Abel", "Cain", "Seth")
@@ -118,6 +118,15 @@ def test_values_of_agents_are_means_with_intervals_clustered_by_conversation() -
                 rate = found[truth][f"by_{group}"][key]
                 assert (rate["n"], rate["wins"]) == (len(part), int(part[truth].sum()))
                 assert rate["rate"] == pytest.approx(part[truth].mean(), abs=1e-4)
+
+
+def test_truth_values_among_numbers_are_numbers_in_any_order() -> None:
+    values: list[JsonValue] = [False, 0, 3, True, 1, 2]
+
+    for ordered in (values, values[::-1]):
+        found = counted([row(index, {"points": value}) for index, value in enumerate(ordered)])["values"]["points"]
+
+        assert [repr(found[end]) for end in ("min", "max")] == ["0", "3"]
 
 
 def test_order_of_conversations_changes_nothing() -> None:
