@@ -298,12 +298,17 @@ def tokens_of(text: str) -> int:
 class _Version(NamedTuple):
     """A day or a record, as it is or in short, and what it costs."""
 
-    lines: list[str]
+    days: tuple[list[str], ...]
     tokens: int
+
+    @property
+    def lines(self) -> list[str]:
+        """Put together for the one version that is shown: a long game has many."""
+        return [line for day in self.days for line in day]
 
 
 def _version(lines: list[str]) -> _Version:
-    return _Version(lines, sum(tokens_of(f"{line}\n") for line in lines))
+    return _Version((lines,), sum(tokens_of(f"{line}\n") for line in lines))
 
 
 class Context:
@@ -389,8 +394,8 @@ class Context:
         versions: list[_Version] = []
         for days_in_short in range(view.day):
             record = (*short[:days_in_short], *whole[days_in_short:])
-            lines = [line for day in record for line in day.lines]
-            versions.append(_Version(lines, sum(day.tokens for day in record)))
+            lines_of = tuple([lines for day in record for lines in day.days])
+            versions.append(_Version(lines_of, sum([day.tokens for day in record])))
         return versions
 
 
