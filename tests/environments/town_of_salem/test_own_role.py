@@ -155,6 +155,10 @@ def test_role_that_contradicts_another_is_refused() -> None:
     wrong = {
         "there is a role 'doctor' already": replace(POISONER, name="Doctor"),
         "<heal> of Poisoner differs from that of Doctor": replace(POISONER, abilities=(replace(ability, verb="heal"),)),
+        "two abilities of Poisoner have the verb 'poison'": replace(POISONER, abilities=(ability, ability)),
+        "the verb 'give poison' of Poisoner is not of small letters": replace(
+            POISONER, abilities=(replace(ability, verb="give poison"),)
+        ),
         "the cause of death 'mafia' of Poisoner differs from that of": replace(POISONER, causes=(other,)),
         "an ability of a role is called like an act of everybody: vote": replace(
             POISONER,

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
 from mac_runner.environments.town_of_salem.model.role import Ability, Role
 from mac_runner.errors import ConfigError
 
 if TYPE_CHECKING:
     from functools import _lru_cache_wrapper
+
+_VERB: Final = re.compile(r"[a-z]+(?:_[a-z]+)*")
 
 _Given = ParamSpec("_Given")
 _Key = TypeVar("_Key")
@@ -142,6 +146,11 @@ def _add(role: Role) -> None:
         raise ValueError(f"there is a role {role.id!r} already")
     if not isinstance(role.by_night, Mapping):
         raise ValueError(f"`by_night` of {role.name} is no mapping from a Step to what the role does then")
+    for verb, count in Counter(ability.verb for ability in role.abilities).items():
+        if count > 1:
+            raise ValueError(f"two abilities of {role.name} have the verb {verb!r}")
+        if _VERB.fullmatch(verb) is None:
+            raise ValueError(f"the verb {verb!r} of {role.name} is not of small letters, joined by `_`: it is a tag")
     for other in _all.roles.values():
         _check(role, other)
     _set([*_all.roles.values(), role])
