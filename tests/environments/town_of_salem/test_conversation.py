@@ -17,8 +17,10 @@ import pytest
 
 from mac_runner.config import RetryConfig
 from mac_runner.environments.town_of_salem.testing import (
+    POLICIES,
     TOOL_CALLS_PER_TURN_MAX,
     Death,
+    DiscussionMode,
     Game,
     Options,
     Phase,
@@ -58,6 +60,22 @@ def test_game_that_costs_more_tokens_than_it_may_ends_with_the_round_as_capped()
     assert game.outcome is not None
     assert game.outcome["ending"] == "capped"
     assert "100" in str(game.outcome["reason"])
+
+
+@pytest.mark.parametrize("mode", ["random", "bidding"])
+def test_a_game_may_end_as_capped_in_any_round(mode: DiscussionMode) -> None:
+    phases = set[Phase]()
+    for tokens in range(20, 2_000, 40):
+        game = open_game(CLASSIC, options=Options(completion_tokens_max=tokens, discussion_mode=mode))
+        phase = game.state.phase
+        while turns := game.turns():
+            phase = game.state.phase
+            text = POLICIES["random"](game.prompt(turns[0]).view, Random(turns[0].key))
+            game.receive(turns[0], Reply(text=text, tokens=TokenCount(prompt=1, completion=7)))
+        if game.outcome is not None and game.outcome["ending"] == "capped":
+            phases.add(phase)
+
+    assert phases >= {Phase.GREETING, Phase.NIGHT_CHAT, Phase.NIGHT, Phase.DISCUSSION, Phase.VOTING}
 
 
 def test_sequential_round_has_each_seat_wait_for_the_one_before_and_a_simultaneous_one_nobody() -> None:

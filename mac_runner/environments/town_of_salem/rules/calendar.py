@@ -286,8 +286,18 @@ def end_if_over(state: GameState) -> Changed | None:
 
 
 def end_game(state: GameState, result: Result) -> Changed:
-    """The game is over, with this result."""
-    state = replace(state, keeper=None, prisoner=None, jail_choice=None)
+    """The game is over, with this result; one that costs too much may end in any round."""
+    state = replace(
+        state,
+        keeper=None,
+        prisoner=None,
+        jail_choice=None,
+        accused=None,
+        votes={},
+        ballots={},
+        bids={},
+        deeds=(),
+    )
     event = public(state, EventKind.GAME_END, ending=result.ending, reason=result.reason, winners=list(result.winners))
     return Changed(replace(state, phase=Phase.OVER, order=(), acted=frozenset(), result=result), (event,))
 
