@@ -215,7 +215,7 @@ def _notes(rows: Sequence[PairedRow], cluster: str) -> Iterator[str]:
         yield f"Runs that share no {cluster} are not paired: what chance gave each is a part of the difference."
     if (fewest := min(row.n for row in rows)) < CLUSTERS_MIN:
         few = counted(fewest, f"{cluster}s")
-        yield f"Some have {few} only: with fewer than {CLUSTERS_MIN}, intervals are too narrow."
+        yield f"Some have {few} only: with fewer than {CLUSTERS_MIN}, intervals are too narrow and p too small."
 
 
 def paired_sections(study: Study, kind: str) -> tuple[Section, ...]:

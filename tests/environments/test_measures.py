@@ -317,3 +317,4 @@ def test_one_more_measure_of_games_is_seen_everywhere(monkeypatch: pytest.Monkey
         ("the Town's turns waited", "other", 0.0)
     ]
     assert (differences.unit, differences.methods[0].unit) == ("deals", "deal"), "a deal may be several games"
+    assert any("intervals are too narrow and p too small" in note for note in differences.notes)
