@@ -25,7 +25,7 @@ from mac_runner.types import JsonObject, JsonValue
 
 KEY: Final = "paired"
 ROWS_SHOWN_MAX: Final = 100
-"""How many differences are printed; `comparisons.json` and the table of the grid hold all of them."""
+"""How many differences are printed; `comparisons.json` has all of them."""
 _Q_MAX: Final = 0.05
 Unit: TypeAlias = Literal["rate", "score", "mean"]
 
