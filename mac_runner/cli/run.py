@@ -173,12 +173,13 @@ def _held_to(prompt: Prompt) -> str:
 
 
 def _design(chosen: ExperimentSet) -> Iterable[Table | str]:
-    """Who takes part in what, where the environment has something to say of it."""
-    planned = [
-        Planned(setup.experiment, {} if setup.combination is None else setup.combination.values, setup.tasks.indexes)
-        for setup in chosen.setups
-    ]
-    return chosen.setups[0].experiment.spec.design(planned)
+    """Who takes part in what, where environments have something to say of it, each of its own combinations."""
+    planned: dict[str, list[Planned]] = {}
+    for setup in chosen.setups:
+        values = {} if setup.combination is None else setup.combination.values
+        of_one = planned.setdefault(setup.experiment.conversation_config.environment, [])
+        of_one.append(Planned(setup.experiment, values, setup.tasks.indexes))
+    return (part for of_one in planned.values() for part in of_one[0].experiment.spec.design(of_one))
 
 
 def _of_one(chosen: ExperimentSet, surveys: Mapping[str, Survey]) -> Iterator[str]:

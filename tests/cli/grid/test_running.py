@@ -20,7 +20,7 @@ from syrupy.assertion import SnapshotAssertion
 from mac_runner.cli.process import Exit
 from mac_runner.environments.town_of_salem.testing import Game, TownOfSalem
 from mac_runner.store import System, read_grid
-from mac_runner.types import JsonObject, Task
+from mac_runner.types import JsonObject, JsonValue, Task
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, differing, discussion, experiment, scripted
 
 SEEDS: JsonObject = {"seed": [1, 2]}
@@ -175,6 +175,17 @@ def test_dry_run_prints_the_tree_and_touches_nothing(run: RunDir, at_once: AtOnc
         lines = at_once(changed, "--dry-run").stdout.splitlines()
 
     assert "\n".join(line for line in lines if "package" not in line) == snapshot
+
+
+def test_dry_run_shows_a_grid_of_several_environments(at_once: AtOnce) -> None:
+    policy = "model_definitions.m.scripted_config.policy"
+    games: JsonObject = {"conversation_config.environment": "town_of_salem", "agent_definitions.0.role": "player"}
+    talks: JsonObject = {"conversation_config.environment": "discussion", "agent_definitions.0.role": "participant"}
+    rows: list[JsonValue] = [
+        {**games, policy: "heuristic", "game": {"lobby": "classic-7"}, "discussion": None},
+        {**talks, policy: "discussant", "game": None, "discussion": {"topics": ["Is it so?"]}},
+    ]
+    at_once(experiment(_grid={"zip": {"kinds": rows}}, models={"m": scripted()}), "--dry-run").done()
 
 
 @pytest.mark.ci
