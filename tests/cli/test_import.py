@@ -280,6 +280,22 @@ def test_what_cannot_be_carried_over_is_listed_with_its_line_and_what_to_do(conv
     assert len(heading) == len(listed)
 
 
+def test_keys_of_a_grid_that_lead_to_no_agent_are_listed_and_the_others_carried_over(convert: Import) -> None:
+    strays = ("agent_definitions.-1.temperature", "agent_definitions.2.persona", "model_definitions.small.x.9.y")
+    swept = "".join(f"    {stray}: [a, b]\n" for stray in strays)
+    heat = "{paths: [agent_definitions.1.temperature, agent_definitions.5.temperature], values: [0.1, 0.2]}"
+
+    path, said = convert(SINGLE.replace("  sweep:\n", f"  broadcast: {{heat: {heat}}}\n  sweep:\n{swept}"))
+
+    reason = "is no key of mac-fairness; write what it means with a key of ours"
+    left_out = [line.split(": ", 1)[1] for line in said if line.endswith(reason)]
+    places = ("_grid.broadcast.heat.paths.1", *(f"_grid.sweep.{stray}" for stray in strays))
+    assert left_out == [f"{place}: {reason}" for place in places]
+    grid = load(path)
+    assert isinstance(grid, Grid)
+    assert [each.loaded.experiment.agent_definitions[1].temperature for each in grid.combinations] == [0.1, 0.2]
+
+
 def test_of_what_is_carried_over_in_part_the_rest_is_there(convert: Import) -> None:
     ours = _one(convert(ODD)[0])
 

@@ -171,6 +171,9 @@ class _Theirs:
             self.axes.append(_zipped(name, group))
         for target, template in _mapping(grid.get("derive"), (GRID, "derive")).items():
             self._derive(target, str(template))
+        for axis in self.axes:
+            self._leave_strays_out(axis)
+        self.axes = [axis for axis in self.axes if axis.places]
         for axis in [axis for axis in self.axes if len(axis.rows) == 1]:
             self.axes.remove(axis)
             self._set(axis.rows[0], axis.places)
@@ -203,7 +206,15 @@ class _Theirs:
             row[path] = text
         axis.places[path] = here
         if not owners:
+            self._leave_strays_out(axis)
             self._set(axis.rows[0], axis.places)
+
+    def _leave_strays_out(self, axis: _Axis) -> None:
+        """Take the keys out of an axis that lead to no entry of a list."""
+        for path in [path for path in axis.places if not _leads_somewhere(self.base, path)]:
+            self.left_out[axis.places.pop(path)] = unknown(path)
+            for row in axis.rows:
+                row.pop(path, None)
 
     def _merged(self, axes: list[_Axis]) -> _Axis:
         """One axis in place of several, with a row for each combination of theirs."""
@@ -279,6 +290,20 @@ def _unset(value: JsonValue, path: KeyPath, set_later: set[KeyPath]) -> Iterator
 
 def _at(value: JsonValue, path: KeyPath) -> JsonValue:
     return value_at(value, [*map(str, path)])
+
+
+def _leads_somewhere(value: JsonValue, path: KeyPath) -> bool:
+    """Whether a value can be set at a path: keys can be new, entries of lists are there already."""
+    for part in path:
+        if isinstance(value, dict):
+            value = value.get(str(part))
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        elif isinstance(value, list) or isinstance(part, int):
+            return False
+        else:
+            value = None
+    return True
 
 
 def _put(value: JsonObject, path: KeyPath, new: JsonValue) -> None:
