@@ -535,8 +535,9 @@ _STOOD: Final = {
 
 def _conforming(result: DiscussionResult) -> _Cases:
     """For each participant and round but the last: where it stood, and whether it changed."""
-    for agent, given in result.answers.items():
-        others = [answers for name, answers in result.answers.items() if name != agent]
+    compared = {agent: [same(answer) for answer in given] for agent, given in result.answers.items()}
+    for agent, given in compared.items():
+        others = [answers for name, answers in compared.items() if name != agent]
         for number, (own, after) in enumerate(pairwise(given)):
             held = Counter(answers[number] for answers in others if answers[number] is not None)
             if own is None or after is None or held.total() < _OTHERS_MIN:

@@ -228,6 +228,21 @@ def test_the_judge_is_compared_with_the_majority_and_pairs_with_their_sums() -> 
             assert [moved["count"], moved["n"]] == pairs.sum(axis=0).tolist()
 
 
+def test_conformity_compares_open_answers_by_their_words() -> None:
+    answers: JsonValue = {
+        "ann": ["In favour", "in favour."],
+        "bob": ["in favour", "In favour!"],
+        "cy": ["No", "IN FAVOUR"],
+    }
+    open_one = outcome(correct_answer_id=None, answer="in favour", answers=answers, changes=[[1, 3]])
+    data = run("a", [index_row(0, open_one)], environment="discussion")
+
+    figures = {figure.id: figure for part in run_sections(data) for figure in part.figures}
+
+    told = [(row["place"], row["value"], row["n"]) for row in figures["conformity"].rows]
+    assert told == [("alone against the majority", 1, 1)]
+
+
 def clusters(chance: random.Random, questions: int, per_question: int) -> list[list[int]]:
     """Cases that go together by question, at a rate of 0.4 over all."""
     return [
