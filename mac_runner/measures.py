@@ -16,6 +16,7 @@ into the summary. From the summary alone they print its `lines` and `tables` and
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from mac_runner.errors import RunDirectoryError
+from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.intervals import ClusteredDifference, ClusteredMean, ClusteredRate, Interval
 from mac_runner.results import (
     NO_COLUMNS,
@@ -640,7 +641,13 @@ class MeasuredResults:
 
 
 def measured(*measures: Measure, noun: str = NOUN) -> ResultsSpec:
-    """The results of an environment that has these measures and nothing else."""
+    """The results of an environment that has these measures and nothing else.
+
+    Raises ConfigError where two of them have one place in the summary.
+    """
+    for place, count in Counter(measure.place for measure in measures).items():
+        if count > 1:
+            raise ConfigError(f"{count} measures have the place {place!r}; give each one of its own")
     return ResultsSpec(
         counter=lambda: MeasuredResults(measures),
         noun=noun,

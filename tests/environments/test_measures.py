@@ -13,7 +13,7 @@ from mac_runner import registry
 from mac_runner.environments.discussion.testing import ALL_MEASURES, discussion_results
 from mac_runner.environments.town_of_salem.testing import MEASURES as GAME_MEASURES
 from mac_runner.environments.town_of_salem.testing import Count, Faction, game_results, judged, seat_measure
-from mac_runner.errors import RunDirectoryError
+from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.figures.testing import Study
 from mac_runner.intervals import ClusteredMean, one_cluster, wilson
@@ -202,6 +202,11 @@ def test_a_lift_is_written_in_points_and_goes_by_question() -> None:
 def test_damaged_outcome_of_a_measure_is_refused_by_the_name_of_its_row() -> None:
     with pytest.raises(RunDirectoryError, match=r"^the row of 7 cannot be measured: KeyError"):
         measured(SIXES).counter().add({"kind": "dice"}, "the row of 7")
+
+
+def test_measures_that_would_be_counted_together_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"2 measures have the place 'dice\.sixes\.\{player\}'"):
+        measured(SIXES, PIPS, SIXES)
 
 
 def test_interval_goes_by_conversation_or_by_what_several_share() -> None:
