@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
+from string import capwords
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -329,7 +330,7 @@ class GameRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _held(self) -> Mapping[str, list[tuple[int, str]]]:
         """By player, the roles held, each with the event after which it was."""
-        held = {member.name: [(-1, member.role.title())] for member in self.cast}
+        held = {member.name: [(-1, role_name(member.role))] for member in self.cast}
         for place, event in enumerate(self.events):
             if event.kind in (EventKind.ROLE_CARD, EventKind.CONVERTED):
                 for name in event.seats or ():
@@ -392,6 +393,11 @@ class GameRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             and (team not in TEAMS or self.faction_at(one.player, one.place) is not team)
         ]
         return followers if after else None
+
+
+def role_name(role_id: str) -> str:
+    """What a role is called; of one that is not registered here, by its id."""
+    return ROLES[role_id].name if role_id in ROLES else capwords(role_id)
 
 
 def faction_of(role: str) -> Faction | None:

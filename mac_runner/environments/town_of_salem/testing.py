@@ -141,6 +141,7 @@ from mac_runner.environments.town_of_salem.settings import (
 )
 from mac_runner.environments.town_of_salem.tables import RESULTS, game_results, win_tables
 from mac_runner.environments.town_of_salem.tournament import compare_games
+from mac_runner.environments.town_of_salem.truth import game_truth
 from mac_runner.environments.town_of_salem.verdicts import (
     RoleHistory,
     Utterance,

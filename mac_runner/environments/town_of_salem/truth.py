@@ -21,6 +21,7 @@ from mac_runner.environments.town_of_salem.record import (
     Night,
     Verdict,
     read_record,
+    role_name,
 )
 from mac_runner.types import JsonObject
 
@@ -45,7 +46,7 @@ class GameTruth:
     def opening(self) -> Sequence[str]:
         """The cast as it was dealt, with who played each part."""
         lines = [
-            f"{member.name:<12} {member.role.title():<24} {member.definition} (model {member.model})"
+            f"{member.name:<12} {role_name(member.role):<24} {member.definition} (model {member.model})"
             f"{'' if member.target is None else f'  target: {member.target}'}"
             for member in self._game.cast
         ]

@@ -39,6 +39,7 @@ from mac_runner.environments.town_of_salem.testing import (
     check_tactics,
     deal,
     extract,
+    game_truth,
     others,
     register,
     role_list,
@@ -48,7 +49,7 @@ from mac_runner.environments.town_of_salem.testing import (
     validate,
     write,
 )
-from mac_runner.types import Prompt, ReceiptKind, Turn
+from mac_runner.types import JsonObject, Prompt, ReceiptKind, Turn
 from tests.environments.town_of_salem.table import open_game, play, rows
 
 GUIDE = Path(__file__).parents[3] / "docs" / "town_of_salem.md"
@@ -142,6 +143,23 @@ def test_registered_role_is_everywhere_until_it_is_unregistered() -> None:
         unregister("poisoner")
     assert not any(everywhere())
     assert list(ROLES.items()) == list(before.items())
+
+
+@pytest.mark.parametrize("name", ["Bodyguard's Cousin", "Bodyguard's cousin", "Keeper of the Keys"])
+def test_a_role_is_called_by_its_name_wherever_it_is_told(name: str) -> None:
+    role = replace(ROLES["godfather"], name=name, short_names=())
+    register(role)
+    try:
+        game = open_game((role.id, "mafioso", "sheriff"), options=OPTIONS)
+        keeper, other, *_ = (player.name for player in game.state.players)
+        assert f"The Mafia: {keeper} ({name}), {other} (Mafioso)." in game.log.private_lines[0]
+        member: JsonObject = {"name": keeper, "seat": 0, "slot": None, "role": role.id, "target": None}
+        truth = game_truth({"claims": [], "nights": [], "cast": [member | {"definition": "a", "model": "m"}]})
+        assert truth is not None
+        assert f" {name} " in truth.opening()[1]
+        assert f"{keeper} ({name})" in truth.named(0, f"{keeper} waits.")
+    finally:
+        unregister(role.id)
 
 
 def add(role: Role) -> None:

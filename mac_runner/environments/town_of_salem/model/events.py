@@ -6,12 +6,12 @@ jail the keeper's words come from the role, not from the player. The data has na
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from mac_runner.environments.town_of_salem.model.state import Faction, GameState, Phase, Player
+from mac_runner.environments.town_of_salem.model.state import GameState, Phase
 from mac_runner.types import JsonObject, JsonValue
 
 
@@ -220,11 +220,3 @@ def public(state: GameState, kind: AnyKind, **data: JsonValue) -> Event:
 def private(state: GameState, kind: AnyKind, seats: Iterable[int], **data: JsonValue) -> Event:
     """An event that only `seats` learn of."""
     return Event(kind=kind, day=state.day, phase=state.phase, data=data, audience=frozenset(seats))
-
-
-def team_event(state: GameState, team: Sequence[Player], seats: Iterable[int] | None = None) -> Event:
-    """An event that lists a team to its members, or to those of them at `seats`."""
-    names: dict[str, JsonValue] = {player.name: player.role.title() for player in team}
-    label = "The Vampires" if team[0].faction is Faction.VAMPIRE else "The Mafia"
-    audience = (player.seat for player in team) if seats is None else seats
-    return private(state, EventKind.TEAM, audience, team=label, members=names)

@@ -7,7 +7,7 @@ they know of it from that value, so a new role changes no other file.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import partial
@@ -25,7 +25,6 @@ from mac_runner.environments.town_of_salem.model.events import (
     Events,
     Notice,
     private,
-    team_event,
 )
 from mac_runner.environments.town_of_salem.model.state import (
     TEAMS,
@@ -658,6 +657,16 @@ def converted(state: GameState, player: Player, role: Role) -> Changed:
     return Changed(state.with_player(become(state, player, role)), (event,))
 
 
+def team_event(
+    state: GameState, roles: Mapping[str, Role], team: Sequence[Player], seats: Iterable[int] | None = None
+) -> Event:
+    """An event that lists a team to its members, or to those of them at `seats`."""
+    names: dict[str, JsonValue] = {player.name: roles[player.role].name for player in team}
+    label = "The Vampires" if team[0].faction is Faction.VAMPIRE else "The Mafia"
+    audience = (player.seat for player in team) if seats is None else seats
+    return private(state, EventKind.TEAM, audience, team=label, members=names)
+
+
 def join_team(night: NightState, player: Player) -> None:
     """Make a new member of a team and its other members known to each other."""
     team = [night.player(seat) for seat in fellows(night.state, player)]
@@ -665,4 +674,4 @@ def join_team(night: NightState, player: Player) -> None:
         members = [other.seat for other in team if other.seat != player.seat]
         role = night.role_of(player.seat).name
         night.events.append(private(night.state, EventKind.TEAM_JOINED, members, player=player.name, role=role))
-        night.events.append(team_event(night.state, team, (player.seat,)))
+        night.events.append(team_event(night.state, night.roles, team, (player.seat,)))

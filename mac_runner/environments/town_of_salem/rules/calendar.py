@@ -22,9 +22,8 @@ from mac_runner.environments.town_of_salem.model.events import (
     Events,
     private,
     public,
-    team_event,
 )
-from mac_runner.environments.town_of_salem.model.role import Ability, Changed, fellows, joined
+from mac_runner.environments.town_of_salem.model.role import Ability, Changed, fellows, joined, team_event
 from mac_runner.environments.town_of_salem.model.state import (
     LYNCH,
     TEAMS,
@@ -95,7 +94,7 @@ def _opening_events(state: GameState) -> Events:
     for faction in TEAMS:
         team = [player for player in state.players if player.faction is faction]
         if len(team) > 1:
-            events.append(team_event(state, team))
+            events.append(team_event(state, ROLES, team))
     return tuple(events)
 
 
