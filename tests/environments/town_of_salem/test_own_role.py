@@ -193,6 +193,17 @@ def test_role_that_contradicts_another_is_refused() -> None:
     assert "poisoner" not in ROLES
 
 
+@pytest.mark.parametrize(
+    ("name", "short_names", "reason"),
+    [("", (), "no name of a role"), ("Night\nNurse", (), "no name of a role"), ("Nurse", ("Doc",), "'doc' is written")],
+)
+def test_role_whose_name_is_none_or_is_written_for_another_is_refused(
+    name: str, short_names: tuple[str, ...], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        register(replace(ROLES["doctor"], name=name, short_names=short_names))
+
+
 def test_role_with_a_tactic_that_there_is_not_is_refused_when_it_is_registered() -> None:
     ability = replace(POISONER.abilities[0], tactic="first_of_all")
     with pytest.raises(ValueError, match="<poison> of Poisoner: there is no tactic 'first_of_all'"):

@@ -144,6 +144,8 @@ def register(role: Role) -> None:
 def _add(role: Role) -> None:
     if role.id in _all.roles:
         raise ValueError(f"there is a role {role.id!r} already")
+    if role.name != " ".join(role.name.split()) or not role.name:
+        raise ValueError(f"{role.name!r} is no name of a role: it has words with one blank between them")
     if not isinstance(role.by_night, Mapping):
         raise ValueError(f"`by_night` of {role.name} is no mapping from a Step to what the role does then")
     for verb, count in Counter(ability.verb for ability in role.abilities).items():
@@ -167,7 +169,9 @@ def _set(roles: Iterable[Role]) -> None:
 
 
 def _check(role: Role, other: Role) -> None:
-    """An ability's verb and the name of a cause mean the same in all roles."""
+    """An ability's verb, the name of a cause and what players write for a role mean the same in all roles."""
+    if shared := _words(role) & _words(other):
+        raise ValueError(f"{', '.join(sorted(shared))!r} is written for {role.name} and for {other.name}")
     for verb, ability in role.by_verb.items():
         if verb in other.by_verb and _form(ability) != _form(other.by_verb[verb]):
             raise ValueError(f"<{verb}> of {role.name} differs from that of {other.name}")
@@ -175,6 +179,10 @@ def _check(role: Role, other: Role) -> None:
     for cause in role.causes:
         if lines.get(cause.name, cause) != cause:
             raise ValueError(f"the cause of death {cause.name!r} of {role.name} differs from that of {other.name}")
+
+
+def _words(role: Role) -> set[str]:
+    return {role.id, *(name.lower() for name in role.short_names)}
 
 
 def _form(ability: Ability) -> tuple[object, ...]:
