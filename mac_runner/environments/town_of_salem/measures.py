@@ -22,7 +22,7 @@ from mac_runner.environments.town_of_salem.game import GameMean, GameRate, GameR
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.measures import By, Drawn, InGrid, Keys, Kind, Measure, Share, Sum
 from mac_runner.results import UNKNOWN, Table, integer, section
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject, JsonValue, stable_hash
 
 SIDE: Final = By("faction", {side: side for side in Faction})
 """The factions, in the order in which figures show them."""
@@ -162,6 +162,10 @@ class Game(GameResult, frozen=True, dict=True):
                 cells["by_model", seat.model, seat.side].add(counts)
                 cells["by_role", seat.role, seat.definition].add(counts)
         return cells
+
+    def deal(self, seed: str, number: int) -> int:
+        """What games of one seed and number share that have the same names and roles at the table."""
+        return stable_hash(seed, number, *(f"{seat.agent}={seat.role}" for seat in self.players))
 
 
 @cache

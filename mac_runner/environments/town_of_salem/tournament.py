@@ -41,7 +41,7 @@ from mac_runner.results import (
     section,
     with_defaults_column,
 )
-from mac_runner.types import JsonObject, JsonValue, stable_hash
+from mac_runner.types import JsonObject, JsonValue
 
 _PAIRS_MAX: Final = 1_000
 """As many pairs of combinations are compared."""
@@ -88,7 +88,7 @@ class _Played:
         for place, outcome, where in played.outcomes:
             game = parsed(Game, outcome, where)
             sides = game.teams()
-            found.deals.append(stable_hash(seed, place, *(f"{seat.agent}={seat.role}" for seat in game.players)))
+            found.deals.append(game.deal(seed, place))
             found.wins.append(sum(_BITS[side] for side, team in sides.items() if game.has_won(side, team)))
             for side, team in sides.items():
                 found.teams[side].update((seat.definition, seat.model) for seat in team)

@@ -16,7 +16,6 @@ from mac_runner.figures.model import Figure
 from mac_runner.figures.town_of_salem.measures import games_of
 from mac_runner.printable import counted
 from mac_runner.registry import results_specs
-from mac_runner.types import stable_hash
 
 _DEFAULTS = "turns that ended with the default act, of {side}"
 
@@ -25,8 +24,7 @@ def _values_of(data: RunData, measures: Mapping[str, SeatMeasure]) -> dict[str, 
     """By deal the wins of each side, what measures are called, and the turns of each side that were defaults."""
     found: defaultdict[str, Values] = defaultdict(lambda: Values({}))
     for game, number, _ in games_of(data):
-        seats = (f"{seat.agent}={seat.role}" for seat in game.players)
-        deal = stable_hash(str(data.experiment.get("seed")), number, *seats)
+        deal = game.deal(str(data.experiment.get("seed")), number)
         for side, team in game.teams().items():
             found[side].add(deal, int(game.has_won(side, team)), 1)
         for seat in game.players:
