@@ -39,8 +39,9 @@ from typing import Final
 from unittest import mock
 
 from benchmarks.machine import row
-from mac_runner.backends.openai.backend import OpenaiBackend
-from mac_runner.backends.openai.endpoints import Endpoint, Endpoints
+from mac_runner.backends.dialects.openai import OpenaiDialect
+from mac_runner.backends.http.backend import HttpBackend
+from mac_runner.backends.http.endpoints import Endpoint, Endpoints
 from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.clock import SystemClock
 from mac_runner.errors import TransientBackendError
@@ -57,7 +58,7 @@ ATTEMPTS_MAX: Final = 20
 class Load:
     """Conversations that are played, and what came of their requests."""
 
-    backend: OpenaiBackend
+    backend: HttpBackend
     turns: int
     took_s: list[float] = field(default_factory=list)
     waited_s: list[float] = field(default_factory=list)
@@ -114,10 +115,10 @@ def request_of(conversation: str, place: int) -> Request:
     return Request(conversation=conversation, turn=turn, prompt=prompt, sampling=Sampling(seed=1))
 
 
-def backend_for(urls: Sequence[str], *, in_flight: int, stall_s: float, say: Callable[[str], None]) -> OpenaiBackend:
+def backend_for(urls: Sequence[str], *, in_flight: int, stall_s: float, say: Callable[[str], None]) -> HttpBackend:
     """A backend that is not started."""
     config = OpenaiConfig(model="stub", base_urls=tuple(urls), max_in_flight=in_flight, stall_s=stall_s)
-    return OpenaiBackend("m", config, key=None, has_tokens=False, clock=SystemClock(), say=say)
+    return HttpBackend("m", OpenaiDialect(config, has_tokens=False), key=None, clock=SystemClock(), say=say)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,8 @@ import aiohttp  # noqa: E402
 import yaml  # noqa: E402
 
 from benchmarks.machine import row  # noqa: E402
-from mac_runner.backends.openai.backend import OpenaiBackend  # noqa: E402
+from mac_runner.backends.dialects.openai import OpenaiDialect  # noqa: E402
+from mac_runner.backends.http.backend import HttpBackend  # noqa: E402
 from mac_runner.backends.openai.settings import OpenaiConfig  # noqa: E402
 from mac_runner.cli.run import run  # noqa: E402
 from mac_runner.clock import SystemClock  # noqa: E402
@@ -146,7 +147,7 @@ def backend_alone(requests: int, latency_ms: float) -> Measured:
 
     async def program(url: str) -> None:
         config = OpenaiConfig(model="stub", base_urls=(url,), max_in_flight=IN_FLIGHT)
-        backend = OpenaiBackend("stub", config, key=None, has_tokens=False, clock=SystemClock(), say=print)
+        backend = HttpBackend("stub", OpenaiDialect(config, has_tokens=False), key=None, clock=SystemClock(), say=print)
         await backend.start()
 
         async def ask(number: int) -> None:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PydanticUserError, RootModel, Strict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PydanticUserError, RootModel, Strict
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -70,6 +70,12 @@ TEMPLATE_CHARS_MAX: Final = 65_536
 """The longest template of an experiment."""
 Text: TypeAlias = Annotated[str, Field(min_length=1)]
 Url: TypeAlias = Annotated[str, Field(pattern=URL_PATTERN), AfterValidator(_sound)]
+Urls: TypeAlias = Annotated[
+    Listed[Url],
+    Field(min_length=1, max_length=1000),
+    BeforeValidator(lambda urls: (urls,) if isinstance(urls, str) else urls, json_schema_input_type=Url | Listed[Url]),
+]
+"""The servers of a model, all alike: one URL, or a list of them."""
 VariableName: TypeAlias = Annotated[str, Field(pattern=VARIABLE_PATTERN)]
 
 

@@ -128,7 +128,6 @@ USERS = {
     "filelock": {"store"},
     "fsspec": {"store"},
     "httpx": {"backends"},
-    "httpx2": {"backends"},
     "jinja2": {"environments", "executors", "figures", "nano"},
     "json_repair": {"environments"},
     "msgspec": {

@@ -1,31 +1,24 @@
-"""HTTP errors of model servers: statuses, error bodies, Retry-After, and resending on a closed connection.
+"""HTTP errors of model servers: statuses, error bodies and Retry-After. Pure.
 
-One table of statuses serves every protocol; each backend adds what its own servers say in the body. Everything here is
-pure but for `resending`, which awaits what it is given.
+One table of statuses serves every protocol; each dialect adds what its own servers say in the body.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Final
 
 from mac_runner.backends.redaction import Redactor
 from mac_runner.backends.server_text import clipped, scalars_only
-from mac_runner.errors import RETRY_AFTER_S_MAX, lacks_descriptors
+from mac_runner.errors import RETRY_AFTER_S_MAX
 from mac_runner.types import JsonObject, JsonValue
 
-HTTP_HANG_UP_S_MAX: Final = 1.0
-"""How soon a request breaks that crosses the closing of its connection: within one way there and back."""
-
 _VERDICT_CHARS: Final = 2000
-
-T = TypeVar("T")
 
 
 class Meaning(Enum):
@@ -187,34 +180,3 @@ def _words(value: JsonValue) -> str:
         except RecursionError:
             return ""
     return "" if value is None else str(value)
-
-
-async def resending(
-    send: Callable[[], Awaitable[T]],
-    resend: Callable[[], Awaitable[T]],
-    *,
-    broken: tuple[type[Exception], ...],
-    unreached: tuple[type[Exception], ...],
-    may_resend: Callable[[], bool],
-    now_s: Callable[[], float],
-) -> T:
-    """The answer to `send`, or to `resend` if the server had just closed the kept connection.
-
-    A server may close a connection that it has kept, without notice, while a request is under way. So what breaks at
-    once on a connection that had served before says nothing about the server: the request goes over a new one, once.
-    `broken` are the errors of a broken connection, `unreached` those of one that cannot be opened. `may_resend` says
-    whether the connection was a kept one. Raises whatever `send` and `resend` raise.
-    """
-    sent_at_s = now_s()
-    try:
-        return await send()
-    except broken as fault:
-        if not may_resend() or now_s() - sent_at_s > HTTP_HANG_UP_S_MAX:
-            raise
-        try:
-            return await resend()
-        except unreached as error:
-            if lacks_descriptors(error):
-                raise
-            # The server was there a moment ago, so the request may be why it is gone.
-            raise fault from None

@@ -11,25 +11,21 @@
 
 `_WORDS` has the words of each meaning, by who says them. They were read on 2026-11-26: those of vLLM (0.32) and
 mac-serve in their sources, all others in what clients of them match, in documentation and in reports of users. A
-gateway (LiteLLM, OpenRouter) repeats the words of the server behind it. Pure, but for `ChatTemplate`, which awaits what
-it is given.
+gateway (LiteLLM, OpenRouter) repeats the words of the server behind it. Pure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Final
 
 from mac_runner.backends.chat_template import OPEN_THOUGHT, ChatShape, apart
 from mac_runner.backends.http_errors import ErrorBody, Meaning, meaning_of
 from mac_runner.backends.server_text import ENGINE_ERROR_CHARS_MAX
-from mac_runner.errors import RequestRefusedError
-from mac_runner.types import FinishReason, Message, Reply, Request
-
-T = TypeVar("T")
+from mac_runner.types import FinishReason, Message, Reply
 
 
 class Refusal(Enum):
@@ -182,49 +178,6 @@ def shape_after(refusal: Refusal | None, shape: ChatShape, messages: Sequence[Me
     return next((other for other in tried if other.fit(messages) != sent), None)
 
 
-class RolesRefusedError(RequestRefusedError):
-    """The server's chat template refuses the roles of the messages."""
-
-    def __init__(self, text: str, refusal: Refusal) -> None:
-        super().__init__(text)
-        self.refusal = refusal
-
-
-def roles_refused(refusal: Refusal | None, text: str) -> RolesRefusedError | None:
-    """The error for a refusal of roles; None for any other."""
-    return RolesRefusedError(text, refusal) if refusal in (Refusal.SYSTEM, Refusal.ALTERNATION) else None
-
-
-class ChatTemplate:
-    """What the chat template of a server takes: anything, until it refuses roles and takes them rewritten."""
-
-    def __init__(self) -> None:
-        self._shape = ChatShape()
-
-    async def ask(self, request: Request, send: Callable[[Request], Awaitable[T]]) -> T:
-        """The answer to a request, sent again rewritten where its roles are refused. What helps holds from then on."""
-        shape, messages = self._shape, request.prompt.messages
-        while True:
-            try:
-                answer = await send(replace(request, prompt=replace(request.prompt, messages=shape.fit(messages))))
-            except RolesRefusedError as error:
-                following = shape_after(error.refusal, shape, messages)
-                if following is None:
-                    raise
-                shape = following
-            else:
-                self._shape = shape
-                return answer
-
-
 def worth_trying(setting: str) -> str:
     """The advice for a refusal in words that are not known."""
     return f"; settings worth trying: constrained_decoding: none, and {setting}"
-
-
-class AnsweredError(RequestRefusedError):
-    """A refusal that amounts to a reply. Never leaves the packages of the backends."""
-
-    def __init__(self, text: str, reply: Reply) -> None:
-        super().__init__(text)
-        self.reply = reply

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mac_runner.backends.base import uncharged
-from mac_runner.backends.openai.endpoints import Endpoint, Endpoints, Line
+from mac_runner.backends.http.endpoints import Endpoint, Endpoints, Line
 from mac_runner.clock import Clock
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
 from mac_runner.simulation.lane import Lane, Sequence

@@ -15,7 +15,7 @@ from functools import cache, partial
 
 import pytest
 
-from mac_runner.backends.openai.testing import Answer, SendingError, read_answer
+from mac_runner.backends.http.testing import Answer, SendingError, read_answer
 from mac_runner.backends.testing import Redactor, error_body_of
 from mac_runner.environments.discussion.testing import (
     ANSWER_CHARS_MAX,
@@ -33,11 +33,14 @@ from tests.attacks.test_words import view_for
 from tests.environments.discussion.table import agent, talk
 from tests.environments.town_of_salem.table import ELEVEN, Table
 from tests.faults.tier import one_in, step_of
+from tests.sim.openai_run import dialect_of
+from tests.sim.requests import request
 
 pytestmark = pytest.mark.nightly
 
 PASSES_MAX = 80
 REDACTOR = Redactor("sk-0123456789abcdef")
+ASKED, DIALECT, NOW = request(), dialect_of(), partial(datetime.now, UTC)
 TRIALS = 20
 
 PIECES = (
@@ -94,12 +97,12 @@ def parsers() -> dict[str, Parser]:
     def answered(text: str) -> object:
         message = {"content": text, "reasoning_content": text}
         body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()
-        return read_answer(Answer(status=200, body=body), has_tokens=False, now=datetime.now(UTC), redactor=REDACTOR)
+        return read_answer(Answer(status=200, body=body), ASKED, DIALECT, now=NOW, redactor=REDACTOR)
 
     def complained(text: str) -> object:
         body = text.encode(errors="replace")
         with suppress(SendingError):
-            read_answer(Answer(status=200, body=body), has_tokens=False, now=datetime.now(UTC), redactor=REDACTOR)
+            read_answer(Answer(status=200, body=body), ASKED, DIALECT, now=NOW, redactor=REDACTOR)
         return error_body_of(body, REDACTOR)
 
     return {

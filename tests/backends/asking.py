@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ import pytest
 
 from mac_runner.backends import Backend
 from mac_runner.backends.anthropic import AnthropicConfig
-from mac_runner.backends.anthropic.backend import AnthropicBackend
+from mac_runner.backends.http.testing import AnthropicDialect, HttpBackend
 from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.ollama.testing import OllamaBackend
 from mac_runner.clock import Clock
@@ -68,16 +68,15 @@ WIRES = {
 
 
 def ollama_at(
-    host: str,
+    *hosts: str,
     settings: Settings = MappingProxyType({}),
-    *,
     is_pulling: bool = False,
     key: str | None = None,
     clock: Clock | None = None,
     said: list[str] | None = None,
 ) -> OllamaBackend:
     """A backend of model `m`, not started. Without a key the one of the environment holds."""
-    config = OllamaConfig.model_validate({"model": "qwen3:4b", "host": host, "max_in_flight": 4, **settings})
+    config = OllamaConfig.model_validate({"model": "qwen3:4b", "host": list(hosts), "max_in_flight": 4, **settings})
     say = (said if said is not None else []).append
     with pytest.MonkeyPatch.context() as patch:
         if key is not None:
@@ -87,10 +86,11 @@ def ollama_at(
         )
 
 
-def anthropic_at(url: str, settings: Settings, key: str | None) -> AnthropicBackend:
+def anthropic_at(urls: Sequence[str], settings: Settings, key: str | None, said: list[str] | None) -> HttpBackend:
     """A backend of model `m`, not started."""
-    config = AnthropicConfig.model_validate({"model": "stub", "base_url": url, "max_in_flight": 4, **settings})
-    return AnthropicBackend("m", config, key=key or KEY, clock=SimulatedClock())
+    config = AnthropicConfig.model_validate({"model": "stub", "base_url": list(urls), "max_in_flight": 4, **settings})
+    say = (said if said is not None else []).append
+    return HttpBackend("m", AnthropicDialect(config), key=key or KEY, clock=SimulatedClock(), say=say)
 
 
 class How(TypedDict, total=False):
@@ -105,10 +105,10 @@ def backend_of(*servers: OpenaiServer, **how: Unpack[How]) -> Backend:
     """A backend for servers of one protocol, not started."""
     settings, key, said = how.get("settings", {}), how.get("key"), how.get("said")
     match servers[0]:
-        case OllamaServer() as server:
-            return ollama_at(server.host, settings, key=key, said=said)
-        case AnthropicServer() as server:
-            return anthropic_at(server.host, settings, key)
+        case OllamaServer():
+            return ollama_at(*(server.host for server in servers), settings=settings, key=key, said=said)
+        case AnthropicServer():
+            return anthropic_at([server.host for server in servers], settings, key, said)
     return backend_for(*(server.url for server in servers), key=key, said=said, settings=settings)
 
 

@@ -11,10 +11,10 @@ import mac_runner.backends
 from mac_runner.backends import factory
 from mac_runner.backends.anthropic import AnthropicConfig
 from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.http.testing import HttpBackend
 from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.ollama.testing import OllamaBackend
 from mac_runner.backends.openai import OpenaiConfig
-from mac_runner.backends.openai.testing import OpenaiBackend
 from mac_runner.backends.testing import ScriptedBackend, ScriptedConfig
 from mac_runner.backends.vllm import VllmConfig
 from mac_runner.config import AgentDefinition
@@ -65,7 +65,7 @@ def refusal(section: Section, *agents: AgentDefinition, **definition: object) ->
 def test_definition_makes_a_backend_that_has_touched_nothing() -> None:
     found = {type(bare(one)): one for one in (built(defined(each(max_in_flight=7))) for each in (openai, ollama))}
 
-    assert set(found) == {OpenaiBackend, OllamaBackend}
+    assert set(found) == {HttpBackend, OllamaBackend}
     assert {(one.capacity, one.token_budget) for one in found.values()} == {(7, None)}
     scripted = built(defined(ScriptedConfig(policy="echo", capacity=7)))
     assert isinstance(scripted, ScriptedBackend)

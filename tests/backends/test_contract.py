@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.backends.openai.testing import SendingError
+from mac_runner.backends.http.testing import SendingError
 from mac_runner.backends.testing import ScriptedBackend
 from mac_runner.clock import SystemClock
 from mac_runner.errors import (
@@ -475,9 +475,9 @@ WRONG = {
         OpenaiServer(models=("llama", f"model-of-{KEY}")),
         r"model: .*'stub'; .*: llama, model-of-\*\*\*$",
     ),
-    "ollama, key": (OllamaServer(api_key="another"), "401: unauthorized; set OLLAMA_API_KEY"),
+    "ollama, key": (OllamaServer(api_key="another"), r"401: unauthorized; check the key in \$OLLAMA_API_KEY"),
     "ollama, model": (OllamaServer(shelf={}), "model: .*run `ollama pull qwen3:4b`, or start the run with --pull"),
-    "anthropic, key": (AnthropicServer(api_key="another"), r"api_key_env: .*invalid bearer.*\$ANTHROPIC_API_KEY"),
+    "anthropic, key": (AnthropicServer(api_key="another"), r"base_url: .*invalid bearer.*\$ANTHROPIC_API_KEY"),
     "anthropic, model": (
         AnthropicServer(models=(), answer=lambda _received: WIRES["anthropic"].fail(404, "model: stub")),
         "model: .*check .* name",

@@ -19,16 +19,16 @@ import httpx
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from ollama import ChatResponse, ProgressResponse, ResponseError
+from ollama import ProgressResponse, ResponseError
 
-from mac_runner.backends.ollama.testing import follow_pull, refusal, reply_of, verdicts
-from mac_runner.backends.openai.testing import Answer, SendingError, model_names, read_answer, unpacked
+from mac_runner.backends.http.testing import Answer, Dialect, SendingError, page_of, read_answer, unpacked
+from mac_runner.backends.ollama import OllamaConfig
+from mac_runner.backends.ollama.testing import OllamaDialect, follow_pull, told
 from mac_runner.backends.testing import (
     ENGINE_ERROR_CHARS_MAX,
     KEY_CHARS_MAX,
     Redactor,
     clipped,
-    error_body_of,
     key_in,
     redacting,
 )
@@ -36,6 +36,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError, MacRunnerError, TransientBackendError
 from mac_runner.types import JsonValue
 from tests.sim.leaks import leak_in
+from tests.sim.openai_run import dialect_of
 from tests.sim.requests import request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -180,21 +181,21 @@ def _said_by_a_server(echo: str) -> dict[str, Callable[[Redactor], object]]:
     """Each place where the words of a server enter an error or a reply."""
     page = echo.encode()
 
-    def read(body: bytes | JsonValue, status: int = 200, location: str | None = None) -> Callable[[Redactor], object]:
+    openai, ollama = dialect_of(), OllamaDialect(OllamaConfig(model="m"))
+
+    def read(
+        body: bytes | JsonValue, status: int = 200, location: str | None = None, *, dialect: Dialect = openai
+    ) -> Callable[[Redactor], object]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         given = Answer(status=status, body=data, location=location)
-        return lambda redactor: read_answer(given, has_tokens=False, now=NOW, redactor=redactor)
+        return lambda redactor: read_answer(given, request(), dialect, now=lambda: NOW, redactor=redactor)
 
     def chosen(**choice: JsonValue) -> Callable[[Redactor], object]:
         return read({"choices": [choice]})
 
-    def ollama(response: dict[str, object]) -> Callable[[Redactor], object]:
-        parsed = ChatResponse.model_validate(response)
-        return lambda redactor: reply_of(parsed, request(), context_tokens=None, redactor=redactor)
-
     def raising(error: Exception) -> Callable[[Redactor], object]:
         def ask(redactor: Redactor) -> None:
-            with verdicts("http://h", redactor):
+            with told(ollama, SystemClock(), redactor):
                 raise error
 
         return ask
@@ -210,7 +211,7 @@ def _said_by_a_server(echo: str) -> dict[str, Callable[[Redactor], object]]:
             for status in (echo, "success"):
                 yield ProgressResponse(status=status, total=5, completed=1)
 
-        follow = follow_pull("m", progress(), host="h", redactor=redactor, clock=SystemClock(), say=lines.append)
+        follow = follow_pull("m", progress(), redactor=redactor, clock=SystemClock(), say=lines.append)
         asyncio.run(follow)
         return lines
 
@@ -230,12 +231,12 @@ def _said_by_a_server(echo: str) -> dict[str, Callable[[Redactor], object]]:
             message={"content": [{"type": "thinking", "thinking": [{"type": echo}]}]}, finish_reason="stop"
         ),
         "an encoding": lambda redactor: unpacked(b"x", echo, redactor),
-        "a page in place of models": lambda redactor: model_names(Answer(status=200, body=page), NOW, redactor),
-        "Ollama's error": lambda redactor: refusal(400, error_body_of(page, redactor), "http://h"),
+        "a page in place of models": lambda redactor: page_of(Answer(status=200, body=page), openai, NOW, redactor),
+        "Ollama's error": read(page, 400, dialect=ollama),
         "Ollama's error in a stream": raising(ResponseError(echo)),
         "a status line": raising(httpx.RemoteProtocolError(f"illegal status line: {page!r}")),
         "a malformed answer of Ollama": raising(KeyError(echo)),
-        "Ollama's reason to end": ollama({"message": {"role": "assistant"}, "done": True, "done_reason": echo}),
+        "Ollama's reason to end": read({"message": {}, "done": True, "done_reason": echo}, dialect=ollama),
         "the progress of a pull": pulled,
         "an error that no one foresaw": unforeseen,
     }

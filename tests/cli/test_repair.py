@@ -75,8 +75,11 @@ def test_retry_of_failed_conversations_ends_like_a_run_that_never_failed(
 
 
 def test_retry_that_fails_again_says_so_and_keeps_both_attempts(lab: Lab, at_once: AtOnce) -> None:
+    def refusing(got: Received) -> Behaviour:
+        return failure(400, "not today") if got.number >= 9 and not got.is_canary else SAY
+
     run = lab.run_dir("talk")
-    with in_a_thread(OpenaiServer(script=lambda got: failure(400, "not today") if got.number >= 9 else SAY)) as server:
+    with in_a_thread(OpenaiServer(script=refusing)) as server:
         at_once(talk(server))
         first = run.statuses["failed"]
         told = f"{first}: 0 finished, {first} failed; {first} failed attempts before"

@@ -28,12 +28,12 @@ RUNTIME_KEYS = {
     "game": "template_file",
     "metric_plugins.*": "distribution version sha256 path",
     "model_definitions.*": "usd_per_hour usd_per_mtok.cached usd_per_mtok.completion usd_per_mtok.prompt",
-    "model_definitions.*.anthropic_config": "base_url api_key_env max_in_flight prompt_caching timeout_s",
+    "model_definitions.*.anthropic_config": "base_url api_key_env max_in_flight prompt_caching stall_s timeout_s",
     "model_definitions.*.fleet_config": "command lanes max_num_seqs tensor_parallel_size timeout_s weight_updates",
     "model_definitions.*.latency": "prefill_ms kernel_ms quantum",
     "model_definitions.*.nano_config": "gpu_memory_utilization kv_cache_gib max_num_batched_tokens "
     "max_num_seqs_upper_bound tensor_parallel_size",
-    "model_definitions.*.ollama_config": "host keep_alive max_in_flight",
+    "model_definitions.*.ollama_config": "host keep_alive max_in_flight stall_s timeout_s",
     "model_definitions.*.openai_config": "base_urls admin_key_env api_key_env max_in_flight reply_limit_parameter "
     "stall_s timeout_s weights_dir",
     "model_definitions.*.scripted_config": "capacity latency_ms",

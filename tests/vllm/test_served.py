@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from mac_runner.backends.http.testing import HttpBackend, OpenaiDialect
 from mac_runner.backends.openai import OpenaiConfig
-from mac_runner.backends.openai.testing import OpenaiBackend
 from mac_runner.backends.testing import updating
 from mac_runner.clock import SystemClock
 from mac_runner.fleet.testing import LoopbackPorts
@@ -71,7 +71,9 @@ def ask(base_url: str, *requests: Request, endpoint: str = "chat") -> list[Reply
     )
 
     async def program() -> list[Reply]:
-        backend = OpenaiBackend("m", config, key=None, has_tokens=True, clock=SystemClock(), say=lambda line: None)
+        backend = HttpBackend(
+            "m", OpenaiDialect(config, has_tokens=True), key=None, clock=SystemClock(), say=lambda line: None
+        )
         try:
             await backend.start()
             return await asyncio.gather(*map(backend.generate, requests))
@@ -129,7 +131,9 @@ def test_updated_server_computes_with_the_new_weights_and_replies_name_their_ver
     base_url: str, tiny_model: Path, tmp_path: Path
 ) -> None:
     config = OpenaiConfig.model_validate({"model": "tiny", "base_urls": [base_url], "server": "vllm"})
-    backend = OpenaiBackend("m", config, key=None, has_tokens=True, clock=SystemClock(), say=lambda line: None)
+    backend = HttpBackend(
+        "m", OpenaiDialect(config, has_tokens=True), key=None, clock=SystemClock(), say=lambda line: None
+    )
 
     async def is_running() -> bool:
         (endpoint,) = backend.plane.endpoints.all

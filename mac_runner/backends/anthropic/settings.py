@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from mac_runner.errors import ConfigError
-from mac_runner.section import IDENTITY, RUNTIME, Section, Text, Url, VariableName
+from mac_runner.section import IDENTITY, RUNTIME, Section, Text, Urls, VariableName
 
 if TYPE_CHECKING:
     from mac_runner.config import AgentDefinition
@@ -27,8 +27,8 @@ class AnthropicConfig(Section):
 
     model: Annotated[Text, IDENTITY]
     """The model's name at the API; a name with a date stays the same model."""
-    base_url: Annotated[Url, RUNTIME] = "https://api.anthropic.com"
-    """Where the API is, without `/v1`."""
+    base_url: Annotated[Urls, RUNTIME] = ("https://api.anthropic.com",)
+    """Where the API is, without `/v1`; a list for several gateways to it, all alike."""
     api_key_env: Annotated[VariableName, RUNTIME] = "ANTHROPIC_API_KEY"
     """The environment variable that holds the key; the key itself never stands in a file."""
     api_version: Annotated[Literal["2026-10-21", "2023-06-01"], IDENTITY] = "2026-10-21"
@@ -41,6 +41,9 @@ class AnthropicConfig(Section):
     """How many requests are sent at once."""
     timeout_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 600.0
     """How long one sending of a request may take; `retry_config.request_deadline_s` bounds all of them together."""
+    stall_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 120.0
+    """A server with requests in flight that gives no answer for so long is sent a canary; one that hangs is set
+    aside, and its requests are sent elsewhere."""
 
 
 def check_agents(name: str, config: AnthropicConfig, agents: Sequence[AgentDefinition]) -> None:

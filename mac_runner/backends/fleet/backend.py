@@ -17,12 +17,13 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from mac_runner.backends.base import uncharged
+from mac_runner.backends.dialects.openai import OpenaiDialect
 from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai
-from mac_runner.backends.openai.data_plane import DataPlane
-from mac_runner.backends.openai.endpoints import Endpoint
-from mac_runner.backends.openai.vllm_weights import VllmWeights
-from mac_runner.backends.openai.weights import ServerWeights
+from mac_runner.backends.http.data_plane import DataPlane
+from mac_runner.backends.http.endpoints import Endpoint
+from mac_runner.backends.http.vllm_weights import VllmWeights
+from mac_runner.backends.http.weights import ServerWeights
 from mac_runner.clock import Clock
 from mac_runner.errors import EngineDeadError, TransientBackendError
 from mac_runner.secrecy import secrets_in
@@ -49,12 +50,14 @@ class FleetBackend:
         self._known_lanes = lanes
         # A lane has most of this process's environment.
         secrets = secrets_in(os.environ)
+        openai = as_openai(config)
         self._plane = DataPlane(
             name,
-            as_openai(config, stall_s=None if lanes is None else lanes.stall_s),
+            OpenaiDialect(openai, has_tokens=has_tokens),
+            timeout_s=config.timeout_s,
+            stall_s=openai.stall_s if lanes is None else lanes.stall_s,
             key=None,
             secrets=secrets,
-            has_tokens=has_tokens,
             clock=clock,
             say=say,
             on_stuck=self._stuck,

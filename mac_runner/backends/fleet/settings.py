@@ -49,20 +49,15 @@ class FleetModelConfig(Section):
         return (self.server or "openai") if self.engine == "command" else "vllm"
 
 
-def as_openai(config: FleetModelConfig, *, stall_s: float | None = None) -> OpenaiConfig:
-    """How requests to its engines are written; their addresses are the fleet's.
-
-    An engine that gives no answer for `stall_s` is looked at; None: as long as usual.
-    """
-    found = OpenaiConfig(
+def as_openai(config: FleetModelConfig) -> OpenaiConfig:
+    """How requests to its engines are written; their addresses are the fleet's."""
+    return OpenaiConfig(
         model=config.model,
         base_urls=("http://127.0.0.1",),
         server=config.dialect,
         chat_template_kwargs=config.chat_template_kwargs,
         max_in_flight=config.max_num_seqs,
-        timeout_s=config.timeout_s,
     )
-    return found if stall_s is None else found.model_copy(update={"stall_s": stall_s})
 
 
 def unsupported(config: FleetModelConfig) -> Unsupported:

@@ -1,4 +1,4 @@
-"""The backend `ollama`: models served by Ollama, through its official client."""
+"""The backend `ollama`: models served by Ollama."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ def _build(request: BackendRequest[OllamaConfig]) -> Backend:
 
 
 def _variants(settings: OllamaConfig) -> Iterator[tuple[str, OllamaConfig]]:
-    yield f"ollama, {settings.model} at {settings.host}", settings
+    for url in settings.host:
+        yield f"ollama, {settings.model} at {url}", settings.model_copy(update={"host": (url,)})
 
 
 async def _local(clock: Clock) -> str:
-    from mac_runner.backends.ollama.connection import described
+    from mac_runner.backends.ollama.backend import described
 
-    return await described(str(OllamaConfig.model_fields["host"].default), clock)
+    return await described(OllamaConfig.model_fields["host"].default[0], clock)
 
 
 SPEC = BackendSpec(
@@ -44,7 +45,7 @@ SPEC = BackendSpec(
     variants=_variants,
     constrains=lambda _settings: CONSTRAINS_ALL,
     honours=lambda _settings: frozenset({"reasoning_effort", "thinking"}),
-    packages=("ollama", "httpx"),
+    packages=("aiohttp", "ollama", "httpx"),
     holds_memory=True,
     can_pull=True,
     connections=lambda settings: settings.max_in_flight,

@@ -1,71 +1,60 @@
-"""A model served by Ollama, through its official client.
+"""Models served by Ollama: requests go through the client of all servers, questions about models through Ollama's own.
 
-At the start the server is asked for its version and the model, and loads it. So a missing server or model, a model that
-cannot chat or think, and a context shorter than configured are errors before the first request.
+At the start each server is asked for its version and the model, and loads it. So a missing server or model, a model
+that cannot chat or think, and a context shorter than configured are errors before the first request.
 
-Ollama's API does not say how many requests the server works on at once (its OLLAMA_NUM_PARALLEL). `max_in_flight` are
-sent; those beyond what the server works on wait in its own queue, in the order in which they came.
+Ollama's API does not say how many requests a server works on at once (its OLLAMA_NUM_PARALLEL). `max_in_flight` are
+sent; those beyond what the servers work on wait in their own queues, in the order in which they came.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
-from contextlib import asynccontextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final, NamedTuple
 
-from mac_runner.backends.chat_template import conversation_of
-from mac_runner.backends.ollama.connection import (
-    KEY_VARIABLE,
-    OLLAMA_ANSWER_S_MAX,
-    VERSION_CHARS_MAX,
-    Transport,
-    client_of,
-    version_of,
-)
-from mac_runner.backends.ollama.errors import DeniedError, UnknownModelError, is_cut_off, verdicts
+import httpx
+from pydantic import ValidationError
+from yarl import URL
+
+from mac_runner.backends.dialects.ollama import KEY_VARIABLE, OllamaDialect, load_options
+from mac_runner.backends.http.answer import Answer, SendingError, Standing, encoded, malformed, page_of
+from mac_runner.backends.http.backend import HttpBackend
+from mac_runner.backends.http.client import HttpClient
+from mac_runner.backends.http.endpoints import Endpoint
 from mac_runner.backends.ollama.settings import OllamaConfig, missing_in
-from mac_runner.backends.ollama.translation import format_of, load_options, options_of, reply_of, think_of
-from mac_runner.backends.redaction import Redactor, key_in, redacting
-from mac_runner.backends.refusals import AnsweredError, ChatTemplate, worth_trying
+from mac_runner.backends.redaction import Redactor, bearer, key_in, redacting
+from mac_runner.client_settings import no_client_settings
 from mac_runner.clock import Clock
-from mac_runner.errors import (
-    BackendError,
-    ConfigError,
-    EngineDeadError,
-    FormRefusedError,
-    RequestRefusedError,
-    TransientBackendError,
-)
-from mac_runner.types import Message, Prompt, Reply, Request, Sampling
+from mac_runner.errors import BackendError, ConfigError, EngineDeadError, TransientBackendError
+from mac_runner.printable import printable
+from mac_runner.types import JsonObject
 
-if TYPE_CHECKING:
-    from ollama import AsyncClient, ChatResponse, ProcessResponse, ProgressResponse
+with no_client_settings():  # The package makes a client when it is imported, as the environment would have it.
+    import ollama
 
-CANARY_S_MAX: Final = 10.0
-OLLAMA_LOOK_INTERVAL_S: Final = 20.0
-"""How often the server is looked at while it takes its time over a reply."""
+OLLAMA_ANSWER_S_MAX: Final = 10.0
+"""How long a server may take to open a connection, or to answer a question."""
 OLLAMA_LOAD_S_MAX: Final = 600.0
 OLLAMA_PULL_STALL_S_MAX: Final = 300.0
 """How long a pull may bring nothing."""
 OLLAMA_PULL_SAY_INTERVAL_S: Final = 5.0
+_VERSION_CHARS_MAX: Final = 40
+_VERSION_PATH: Final = "/api/version"
+_NOT_FOUND: Final = 404
+_FIRST_STATUS: Final = 100
+_NO_MANIFEST: Final = "file does not exist"
+"""What a pull says for a model that is not published."""
 
-T = TypeVar("T")
 
-_CANARY: Final = Prompt(messages=(Message(role="user", content="Hi"),))
-
-
-class OllamaBackend:
+class OllamaBackend(HttpBackend):
     """One entry of `model_definitions` with the backend `ollama`.
 
     `settings` are the fields of Sampling that its agents set; with `is_pulling` a missing model is pulled.
     `has_thinkers` says that some agent asks the model to think, so that one that cannot is refused at the start.
     """
-
-    token_budget: int | None = None
-    lookahead: int = 0
 
     def __init__(
         self,
@@ -78,209 +67,159 @@ class OllamaBackend:
         say: Callable[[str], None],
         has_thinkers: bool = False,
     ) -> None:
-        self._key = ("model_definitions", name, "ollama_config")
-        self._api_key = key_in(os.environ, KEY_VARIABLE)
-        self._redactor = Redactor(self._api_key)
+        self._key = key_in(os.environ, KEY_VARIABLE)
+        self._dialect = OllamaDialect(config)
+        super().__init__(
+            name,
+            self._dialect,
+            key=self._key,
+            clock=clock,
+            say=say,
+        )
         self._config = config
         self._settings = settings
         self._has_thinkers = has_thinkers
         self._is_pulling = is_pulling
-        self._clock = clock
         self._say = say
-        self._context_tokens = config.num_ctx
-        self._template = ChatTemplate()
-        self._transport: Transport | None = None
-        self._client: AsyncClient | None = None
 
-    @property
-    def capacity(self) -> int:
-        """As configured: Ollama does not say how many requests it serves at once."""
-        return self._config.max_in_flight
+    async def look(self, endpoint: Endpoint) -> None:
+        """Find a server and the model, and load it with the context it will be used with.
 
-    async def generate(self, request: Request) -> Reply:
-        """One reply. The caller sets the deadline of a request."""
-        with redacting(self._redactor):
-            if self._client is None:
-                raise EngineDeadError("this backend was not started")
-            try:
-                response = await self._template.ask(request, partial(self._answer, self._client))
-            except AnsweredError as error:
-                return error.reply
-            except FormRefusedError as error:
-                if request.prompt.is_constrained:
-                    raise
-                raise RequestRefusedError(str(error)) from error
-            except RequestRefusedError as error:
-                raise RequestRefusedError(f"{error}{worth_trying('another num_ctx')}") from error
-            except DeniedError as error:
-                if await self._denies_all(self._client):
-                    raise
-                raise RequestRefusedError(str(error)) from error
-            except TransientBackendError as error:
-                if is_cut_off(error):
-                    error.is_engine_death = not await self._is_there()
-                raise
-            return reply_of(response, request, context_tokens=self._context_tokens, redactor=self._redactor)
-
-    async def _answer(self, client: AsyncClient, request: Request) -> ChatResponse:
-        chat = self._chat(client, request.prompt, request.sampling)
-        return await watched(chat, self._is_there, host=self._config.host)
-
-    async def _chat(self, client: AsyncClient, prompt: Prompt, sampling: Sampling) -> ChatResponse:
-        config = self._config
-        # Built outside `verdicts`, which takes every error for the server's.
-        messages, layout = conversation_of(prompt.messages), format_of(prompt)
-        options = options_of(sampling, num_ctx=config.num_ctx)
-        with verdicts(config.host, self._redactor):
-            return await client.chat(
-                config.model,
-                messages,
-                stream=False,
-                think=think_of(sampling, default=config.think),
-                format=layout,
-                options=options,
-                keep_alive=config.keep_alive,
-            )
-
-    async def _denies_all(self, client: AsyncClient) -> bool:
-        """Whether the server also denies a single word, so that it was not just a filter that objected to a prompt.
-
-        A denial comes at once: a word that gets no answer in time was not denied, but waits for the model.
+        Raises SendingError, or ConfigError for what the server will not do.
         """
-        try:
-            async with asyncio.timeout(CANARY_S_MAX):
-                await self._chat(client, _CANARY, Sampling(max_tokens=1))
-        except DeniedError:
-            return True
-        except (TimeoutError, RequestRefusedError):
-            return False
-        return False
-
-    async def _is_there(self) -> bool:
-        """Whether the server answers at all."""
-        if self._transport is None:
-            return True  # We have closed, which says nothing about the server.
-        try:
-            async with asyncio.timeout(OLLAMA_ANSWER_S_MAX):
-                await version_of(self._transport)
-        except TimeoutError:
-            return False
-        except TransientBackendError as error:
-            return not error.is_unreachable
-        except BackendError:
-            pass  # It answers, if with an error.
-        return True
-
-    async def start(self) -> None:
-        """Find the server and the model, and load it with the context it will be used with.
-
-        Raises ConfigError, or EngineDeadError when the server does not answer.
-        """
-        with redacting(self._redactor):
-            await self.close()
-            self._transport = Transport(
-                self._config.host, key=self._api_key, redactor=self._redactor, clock=self._clock
-            )
-            self._client = client_of(self._transport)
-            async with self._starting(OLLAMA_ANSWER_S_MAX):
-                await self._check_version(self._transport)
-            async with self._starting(OLLAMA_ANSWER_S_MAX):
-                is_present = await self._has_model(self._client)
+        url = endpoint.url
+        async with self._asking(OLLAMA_ANSWER_S_MAX):
+            version = _version_in(await self.plane.json(endpoint, _VERSION_PATH))
+        if (missing := missing_in(version, settings=self._settings)) is not None:
+            shown = self.plane.redactor.quoted(version, _VERSION_CHARS_MAX)
+            raise self.error(f"Ollama {shown} at {url} will not do: {missing}")
+        async with client_of(url, self._key) as client:
+            async with self._asking(OLLAMA_ANSWER_S_MAX):
+                is_present = await self._has_model(client)
             if not is_present:
-                async with self._starting(None):
-                    await self._pull(self._client)
-            async with self._starting(OLLAMA_LOAD_S_MAX):
-                await self._load(self._client)
-
-    async def close(self) -> None:
-        """Close the connections. `keep_alive` says how long the model stays loaded."""
-        transport, self._transport, self._client = self._transport, None, None
-        if transport is not None:
-            await transport.aclose()
+                await self._pull(client, url)
+            async with self._asking(OLLAMA_LOAD_S_MAX):
+                context_tokens = await self._load(client)
+        self._check_context(url, context_tokens)
 
     @asynccontextmanager
-    async def _starting(self, limit_s: float | None) -> AsyncIterator[None]:
-        """One step of the start: under a deadline, and with each error as it counts at the start."""
+    async def _asking(self, limit_s: float | None) -> AsyncIterator[None]:
+        """One step of the start, under a deadline. Raises SendingError, or ConfigError for what is refused."""
         try:
             async with asyncio.timeout(limit_s):
-                yield
+                with told(self._dialect, self.clock, self.plane.redactor):
+                    yield
         except TimeoutError:
-            raise EngineDeadError(f"Ollama at {self._config.host} did not answer within {limit_s} s") from None
-        except TransientBackendError as error:
-            advice = "; start it (`ollama serve`), or say where it is with `host`" if error.is_unreachable else ""
-            raise EngineDeadError(f"{error}{advice}") from error
-        except (RequestRefusedError, UnknownModelError) as error:
-            raise self._refusal(str(error), *(["model"] if isinstance(error, UnknownModelError) else [])) from error
-        except DeniedError as error:
-            raise self._refusal(f"{error}; set {KEY_VARIABLE} to a key that the server takes") from error
+            raise SendingError(f"no answer within {limit_s} s", standing=Standing.DOUBTFUL) from None
+        except SendingError as fault:
+            if fault.standing is Standing.REFUSING:
+                raise self.error(str(fault)) from None
+            raise
 
-    async def _check_version(self, transport: Transport) -> None:
-        version = await version_of(transport)
-        missing = missing_in(version, settings=self._settings)
-        if missing is not None:
-            shown = self._redactor.quoted(version, VERSION_CHARS_MAX)
-            raise self._refusal(f"Ollama {shown} at {self._config.host} will not do: {missing}")
-
-    async def _has_model(self, client: AsyncClient) -> bool:
+    async def _has_model(self, client: ollama.AsyncClient) -> bool:
         model = self._config.model
         try:
-            with verdicts(self._config.host, self._redactor):
-                await client.show(model)
-        except UnknownModelError:
+            await client.show(model)
+        except ollama.ResponseError as error:
+            if error.status_code != _NOT_FOUND:
+                raise
             if self._is_pulling:
                 return False
-            raise self._refusal(
-                f"Ollama at {self._config.host} has no model {model!r}; run `ollama pull {model}`, or start the "
-                "run with --pull",
-                "model",
+            raise self.error(
+                f"Ollama has no model {model!r}; run `ollama pull {model}`, or start the run with --pull", "model"
             ) from None
         return True
 
-    async def _pull(self, client: AsyncClient) -> None:
-        with verdicts(self._config.host, self._redactor):
-            progress = await client.pull(self._config.model, stream=True)
-        await follow_pull(
-            self._config.model,
-            progress,
-            host=self._config.host,
-            redactor=self._redactor,
-            clock=self._clock,
-            say=self._say,
-        )
+    async def _pull(self, client: ollama.AsyncClient, url: str) -> None:
+        async with self._asking(None):
+            try:
+                progress = await client.pull(self._config.model, stream=True)
+                await follow_pull(
+                    self._config.model, progress, clock=self.clock, say=self._say, redactor=self.plane.redactor
+                )
+            except ollama.ResponseError as error:
+                if _NO_MANIFEST in error.error:
+                    raise self.error(f"{url}: {self.plane.redactor.quoted(error.error)}", "model") from None
+                raise
 
-    async def _load(self, client: AsyncClient) -> None:
-        """A chat without messages loads the model; the list of loaded models says with which context."""
+    async def _load(self, client: ollama.AsyncClient) -> int | None:
+        """Load the model, which a chat without messages does; the context it has then, as far as the server says."""
         config = self._config
-        with verdicts(config.host, self._redactor):
-            await client.chat(
-                config.model,
-                [],
-                stream=False,
-                think=self._has_thinkers or config.think,
-                options=load_options(config.num_ctx),
-                keep_alive=config.keep_alive,
-            )
-            loaded = await client.ps()
-        context_tokens = _context_tokens(loaded, config.model)
+        await client.chat(
+            config.model,
+            [],
+            think=self._has_thinkers or config.think,
+            options=load_options(config.num_ctx),
+            keep_alive=config.keep_alive,
+        )
+        return _context_tokens(await client.ps(), config.model)
+
+    def _check_context(self, url: str, context_tokens: int | None) -> None:
+        config, dialect = self._config, self._dialect
+        if context_tokens is None:
+            return
         if config.num_ctx is None:
-            self._context_tokens = context_tokens
-            if context_tokens is not None:
-                notice = f"Ollama gives {config.model!r} a context of {context_tokens} tokens; set num_ctx for another"
-                self._say(f"{'.'.join(self._key)}: {notice}")
-        elif context_tokens is not None and context_tokens < config.num_ctx:
-            raise self._refusal(
-                f"found {config.num_ctx}; Ollama loads {config.model!r} with a context of {context_tokens} tokens at "
-                "most",
+            dialect.context_tokens = min(context_tokens, dialect.context_tokens or context_tokens)
+            self._say(
+                f"model_definitions.{self.name}.{dialect.section}: Ollama at {url} gives {config.model!r} a context of "
+                f"{context_tokens} tokens; set num_ctx for another"
+            )
+        elif context_tokens < config.num_ctx:
+            raise self.error(
+                f"found {config.num_ctx}; Ollama at {url} loads {config.model!r} with a context of {context_tokens} "
+                "tokens at most",
                 "num_ctx",
             )
 
-    def _refusal(self, text: str, *setting: str) -> ConfigError:
-        """The error for a setting of the section, or for all of it."""
-        key = (*self._key, *setting)
-        return ConfigError(f"{'.'.join(key)}: {text}", key=key)
+
+def client_of(url: str, key: str | None) -> ollama.AsyncClient:
+    """The official client at `url`, without what the environment would have it do."""
+    with no_client_settings():
+        return ollama.AsyncClient(
+            url,
+            headers=bearer(key),
+            timeout=httpx.Timeout(None, connect=OLLAMA_ANSWER_S_MAX),
+            limits=httpx.Limits(max_keepalive_connections=0),  # A server may close a kept one at any moment.
+            follow_redirects=False,
+            trust_env=False,
+        )
 
 
-def _context_tokens(loaded: ProcessResponse, model: str) -> int | None:
+@contextmanager
+def told(dialect: OllamaDialect, clock: Clock, redactor: Redactor) -> Iterator[None]:
+    """Turn everything that the official client raises inside the block into a SendingError.
+
+    The client reads an answer without checking it first, so a malformed one surfaces as any error of the reading.
+    """
+    try:
+        yield
+    except ollama.ResponseError as error:  # In the middle of a stream it has no status.
+        status = error.status_code if error.status_code >= _FIRST_STATUS else 500
+        words: JsonObject = {"error": str(error.error)}
+        page_of(Answer(status=status, body=encoded(words)), dialect, clock.utc_now(), redactor)
+    except (ConnectionError, httpx.TransportError) as error:
+        text = redactor.quoted(f"{type(error).__name__}: {error}").rstrip(": ")
+        raise SendingError(f"no connection: {text}", standing=Standing.GONE) from error
+    except ValidationError as error:
+        raise malformed(_flaws(error)) from None
+    except (httpx.HTTPError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise malformed(redactor.quoted(f"{type(error).__name__}: {error}")) from None
+
+
+def _flaws(error: ValidationError) -> str:
+    """Where an answer is wrong, without quoting it as the error itself would."""
+    places = [".".join(map(str, flaw["loc"])) for flaw in error.errors(include_url=False, include_input=False)]
+    return f"{', '.join(places)} not of the right form"
+
+
+def _version_in(body: JsonObject) -> str:
+    version = body.get("version")
+    if not isinstance(version, str):
+        raise malformed("it names no version")
+    return version
+
+
+def _context_tokens(loaded: ollama.ProcessResponse, model: str) -> int | None:
     """The context that `model` is loaded with; None when the server does not say."""
     for entry in loaded.models:
         if model.casefold() in (name := _tagged(entry.model or "").casefold(), name.removesuffix(":latest")):
@@ -292,46 +231,21 @@ def _tagged(model: str) -> str:
     return model if ":" in model.rpartition("/")[2] else f"{model}:latest"
 
 
-async def watched(chat: Coroutine[Any, Any, T], is_there: Callable[[], Awaitable[bool]], *, host: str) -> T:
-    """The result of `chat`. Raises TransientBackendError once the server answers no other question either.
-
-    The time of a reply says nothing: Ollama queues requests, and a laptop is slow. So a server counts as hanging when
-    it no longer answers anything.
-    """
-    task = asyncio.create_task(chat)
-    task.add_done_callback(_retrieve)
-    try:
-        while not (await asyncio.wait([task], timeout=OLLAMA_LOOK_INTERVAL_S))[0]:
-            if not await is_there() and not task.done():
-                raise TransientBackendError(f"Ollama at {host} hangs: it answers no request", is_unreachable=True)
-        return task.result()
-    finally:
-        if task.cancel():
-            await asyncio.wait([task], timeout=OLLAMA_ANSWER_S_MAX)
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Take a fault that comes after the caller has gone: asyncio would report it as an error of the program."""
-    if not task.cancelled():
-        task.exception()
-
-
 async def follow_pull(
     model: str,
-    progress: AsyncIterator[ProgressResponse],
+    progress: AsyncIterator[ollama.ProgressResponse],
     *,
-    host: str,
-    redactor: Redactor,
     clock: Clock,
     say: Callable[[str], None],
+    redactor: Redactor,
 ) -> None:
     """Follow a pull to its end, with a line every OLLAMA_PULL_SAY_INTERVAL_S.
 
     A pull may take hours, so only its silence is bounded. What has arrived stays with Ollama, and the next pull goes
-    on from there. Raises EngineDeadError when it stalls or ends too early, else a BackendError.
+    on from there. Raises EngineDeadError when it stalls or ends too early.
     """
     last, said_at_s = "", float("-inf")
-    while (step := await _next_step(model, progress, host, redactor)) is not None:
+    while (step := await _next_step(model, progress)) is not None:
         line = f"pulling {model}: {_described(step, redactor)}"
         if line != last and clock.monotonic_s() - said_at_s >= OLLAMA_PULL_SAY_INTERVAL_S:
             last, said_at_s = line, clock.monotonic_s()
@@ -342,13 +256,10 @@ async def follow_pull(
     raise EngineDeadError(f"the pull of {model} ended before it succeeded; run the same command again to go on with it")
 
 
-async def _next_step(
-    model: str, progress: AsyncIterator[ProgressResponse], host: str, redactor: Redactor
-) -> ProgressResponse | None:
+async def _next_step(model: str, progress: AsyncIterator[ollama.ProgressResponse]) -> ollama.ProgressResponse | None:
     try:
         async with asyncio.timeout(OLLAMA_PULL_STALL_S_MAX):
-            with verdicts(host, redactor):
-                return await anext(progress, None)
+            return await anext(progress, None)
     except TimeoutError:
         raise EngineDeadError(
             f"the pull of {model} brought nothing for {OLLAMA_PULL_STALL_S_MAX:.0f} s; "
@@ -356,8 +267,48 @@ async def _next_step(
         ) from None
 
 
-def _described(step: ProgressResponse, redactor: Redactor) -> str:
+def _described(step: ollama.ProgressResponse, redactor: Redactor) -> str:
     status = redactor.quoted(step.status or "", 80)
     if not step.total:
         return status
     return f"{status}, {(step.completed or 0) / step.total:.0%} of {step.total / 1e6:,.0f} MB"
+
+
+class Survey(NamedTuple):
+    """An Ollama server and the models it has."""
+
+    version: str
+    models: tuple[str, ...]
+
+
+async def described(url: str, clock: Clock) -> str:
+    """The server at `url` on one line, or why it cannot be described."""
+    try:
+        found = await survey(url, clock)
+    except (BackendError, ConfigError) as error:
+        return str(error)
+    models = ", ".join(map(printable, found.models)) or "none"
+    return f"{printable(found.version)} at {url}; models: {models}"
+
+
+async def survey(url: str, clock: Clock) -> Survey:
+    """Ask the server at `url` for its version and its models. Raises TransientBackendError or ConfigError."""
+    key = key_in(os.environ, KEY_VARIABLE)
+    redactor = Redactor(key)
+    dialect = OllamaDialect(OllamaConfig(model="any"))
+    web = HttpClient(dialect.headers(key), redactor)
+    with redacting(redactor):
+        try:
+            async with asyncio.timeout(OLLAMA_ANSWER_S_MAX), client_of(url, key) as client:
+                page = await web.get(URL(url.rstrip("/") + _VERSION_PATH), deadline_s=OLLAMA_ANSWER_S_MAX)
+                version = _version_in(page_of(page, dialect, clock.utc_now(), redactor))
+                with told(dialect, clock, redactor):
+                    listed = await client.list()
+        except TimeoutError:
+            raise TransientBackendError(f"Ollama at {url} did not answer within {OLLAMA_ANSWER_S_MAX:.0f} s") from None
+        except SendingError as fault:
+            raise TransientBackendError(f"Ollama at {url}: {fault}") from None
+        finally:
+            await web.close()
+    models = sorted(entry.model for entry in listed.models if entry.model)
+    return Survey(redactor.quoted(version, _VERSION_CHARS_MAX), tuple(map(redactor.quoted, models)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from mac_runner.backends.base import Backend, BackendRequest
 from mac_runner.backends.openai.settings import OpenaiConfig, check, constrains, honours, key_of, unsupported
@@ -13,16 +14,27 @@ __all__ = ["SPEC", "OpenaiConfig"]
 
 
 def _build(request: BackendRequest[OpenaiConfig]) -> Backend:
-    from mac_runner.backends.openai.backend import OpenaiBackend
+    from mac_runner.backends.dialects.openai import OpenaiDialect
+    from mac_runner.backends.http.backend import HttpBackend
+    from mac_runner.backends.http.vllm_weights import VllmWeights
+    from mac_runner.backends.http.weights import ServerWeights
 
-    check(request.name, request.settings)
-    request.refuse(unsupported(request.settings))
-    return OpenaiBackend(
-        request.name,
-        request.settings,
-        key=key_of(request.name, request.settings, os.environ),
-        admin_key=key_of(request.name, request.settings, os.environ, "admin_key_env"),
-        has_tokens=request.record_tokens,
+    name, config = request.name, request.settings
+    check(name, config)
+    request.refuse(unsupported(config))
+    key = key_of(name, config, os.environ)
+    admin_key = key_of(name, config, os.environ, "admin_key_env")
+    directory = None if config.weights_dir is None else Path(config.weights_dir).expanduser()
+    weights = None
+    if admin_key is not None:
+        weights = ServerWeights(lambda _url: admin_key, directory, keeps_broadcasts=directory is not None)
+    elif config.server == "vllm":
+        weights = VllmWeights(lambda _url: key, directory)
+    return HttpBackend(
+        name,
+        OpenaiDialect(config, has_tokens=request.record_tokens),
+        key=key,
+        weights=weights,
         clock=request.clock,
         say=request.say,
     )

@@ -11,7 +11,7 @@ from mac_runner.backends.base import Unsupported
 from mac_runner.backends.redaction import required_key
 from mac_runner.errors import ConfigError
 from mac_runner.registry import CONSTRAINS_ALL
-from mac_runner.section import IDENTITY, RUNTIME, Listed, Section, Text, Url, VariableName
+from mac_runner.section import IDENTITY, RUNTIME, Section, Text, Urls, VariableName
 from mac_runner.types import Decoding
 
 
@@ -20,7 +20,7 @@ class OpenaiConfig(Section):
 
     model: Annotated[Text, IDENTITY]
     """The model's name at the server."""
-    base_urls: Annotated[Listed[Url], RUNTIME, Field(min_length=1, max_length=1000)]
+    base_urls: Annotated[Urls, RUNTIME]
     """The servers that serve it, all alike; a URL usually ends in `/v1`."""
     server: Annotated[Literal["openai", "vllm"], IDENTITY] = "openai"
     """What the servers understand: the protocol as OpenAI has it, or with vLLM's additions."""
@@ -71,14 +71,11 @@ def honours(config: OpenaiConfig) -> frozenset[str]:
 
 
 def check(name: str, config: OpenaiConfig) -> None:
-    """Raise ConfigError for addresses and switches that the servers of model `name` cannot be sent."""
-    section: tuple[str | int, ...] = ("model_definitions", name, "openai_config")
-    for index, url in enumerate(config.base_urls):
-        if url.rstrip("/") in [other.rstrip("/") for other in config.base_urls[:index]]:
-            raise _error((*section, "base_urls", index), f"{url!r} is listed twice")
+    """Raise ConfigError for switches that the servers of model `name` cannot be sent."""
     if config.chat_template_kwargs and (config.server != "vllm" or config.endpoint != "chat"):
-        key = (*section, "chat_template_kwargs")
-        raise _error(key, "only servers of vLLM take these, at their chat endpoint; set `server: vllm` if they are")
+        key = ("model_definitions", name, "openai_config", "chat_template_kwargs")
+        text = "only servers of vLLM take these, at their chat endpoint; set `server: vllm` if they are"
+        raise ConfigError(f"{'.'.join(key)}: {text}", key=key)
 
 
 def key_of(
@@ -92,7 +89,3 @@ def key_of(
     if variable is None:
         return None
     return required_key(variable, environ, path=("model_definitions", name, "openai_config", setting))
-
-
-def _error(key: tuple[str | int, ...], text: str) -> ConfigError:
-    return ConfigError(f"{'.'.join(map(str, key))}: {text}", key=key)

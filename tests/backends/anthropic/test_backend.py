@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.anthropic.translation import DECLINED
+from mac_runner.backends.http.testing import DECLINED
 from mac_runner.environments.discussion.testing import refuses
 from mac_runner.errors import BackendError, EngineDeadError, FormRefusedError, TransientBackendError
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
@@ -145,7 +145,7 @@ def test_refusal_without_words_is_read_as_one() -> None:
     [
         (failure(529, "Overloaded", kind="overloaded_error"), True, False),
         (failure(529, "Overloaded", kind="overloaded_error", sent_as=200), True, False),
-        (failure(503, "down"), False, True),
+        (failure(503, "down"), False, False),
         (Reset(sent=10), False, True),
         (Send(200, b'{"content": 3}'), False, False),
         (message("", "odd"), False, False),

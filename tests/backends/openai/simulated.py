@@ -14,8 +14,17 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from mac_runner.backends.openai import OpenaiConfig, data_plane
-from mac_runner.backends.openai.testing import Answer, DataPlane, Endpoint, Endpoints, SendingError, Standing
+from mac_runner.backends.http import data_plane
+from mac_runner.backends.http.testing import (
+    Answer,
+    DataPlane,
+    Endpoint,
+    Endpoints,
+    OpenaiDialect,
+    SendingError,
+    Standing,
+)
+from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import JsonValue, Reply
 from tests.sim.engine_stub import PrefixCache, text_of
@@ -191,10 +200,11 @@ async def plane_of(
         patch.setattr(SimulatedClient, "servers", {server.url: server for server in there})
         plane = DataPlane(
             "m",
-            config,
+            OpenaiDialect(config, has_tokens=False),
             Endpoints(urls, in_flight_max=max_in_flight),
             key=None,
-            has_tokens=False,
+            timeout_s=config.timeout_s,
+            stall_s=config.stall_s,
             clock=SimulatedClock(),
             say=said.append,
             on_stuck=on_stuck,

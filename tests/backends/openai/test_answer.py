@@ -16,19 +16,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mac_runner.backends.openai.testing import (
+from mac_runner.backends.http.testing import (
     HTTP_BODY_BYTES_MAX,
     HTTP_GZIP_MEMBERS_MAX,
     Answer,
     SendingError,
     Standing,
-    model_names,
+    page_of,
     read_answer,
     unpacked,
 )
 from mac_runner.backends.testing import Redactor
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
+from tests.sim.openai_run import dialect_of
+from tests.sim.requests import request
 
 UNKEYED = Redactor(None)
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -42,7 +44,13 @@ def read(
 ) -> Reply:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = Answer(status=status, body=data, retry_after=retry_after)
-    return read_answer(answer, has_tokens=has_tokens, now=NOW, redactor=UNKEYED)
+    return read_answer(answer, request(), dialect_of(has_tokens=has_tokens), now=lambda: NOW, redactor=UNKEYED)
+
+
+def lack(said: bytes) -> str | None:
+    """What a server with this list of models lacks."""
+    dialect = dialect_of()
+    return dialect.lack(page_of(Answer(status=200, body=said), dialect, NOW, UNKEYED), UNKEYED)
 
 
 def fault(status: int, said: bytes | JsonObject, *, retry_after: str | None = None) -> SendingError:
@@ -137,7 +145,7 @@ def test_path_that_a_server_lacks_is_denied_though_it_answers_200() -> None:
 
     assert (fault(200, said).verdict, fault(200, said).standing) == (NEVER, ANSWERED)
     with pytest.raises(SendingError, match="Unexpected endpoint") as caught:
-        model_names(Answer(status=200, body=json.dumps(said).encode()), NOW, UNKEYED)
+        lack(json.dumps(said).encode())
     assert caught.value.verdict is NEVER
 
 
@@ -145,14 +153,15 @@ def test_redirect_is_told_with_where_it_leads() -> None:
     answer = Answer(status=308, body=b"", location="https://gpu-1/v1/chat/completions")
 
     with pytest.raises(SendingError, match=r"308; .*gpu-1/v1/chat/completions"):
-        read_answer(answer, has_tokens=False, now=NOW, redactor=UNKEYED)
+        read_answer(answer, request(), dialect_of(), now=lambda: NOW, redactor=UNKEYED)
 
 
 def test_models_are_listed_by_id_or_the_list_is_an_error() -> None:
-    assert model_names(Answer(status=200, body=b'{"data": [{"id": "b"}, {"id": "a"}]}'), NOW, UNKEYED) == ("b", "a")
+    assert lack(b'{"data": [{"id": "b"}, {"id": "a"}]}') == "it has no model 'stub'; it has: a, b"
+    assert lack(b'{"data": [{"id": "b"}, {"id": "stub"}]}') is None
     for body in (b"{}", b'{"data": {}}', b'{"data": [{}]}', b'{"data": ["a"]}', b"<html>"):
         with pytest.raises(SendingError):
-            model_names(Answer(status=200, body=body), NOW, UNKEYED)
+            lack(body)
 
 
 GOOD: JsonObject = {

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from mac_runner.backends.http.testing import CANARY, OpenaiDialect
 from mac_runner.backends.openai import OpenaiConfig
-from mac_runner.backends.openai.testing import BodyWriter
 from mac_runner.backends.testing import JSON_OBJECT, ChatShape
 from mac_runner.errors import ConfigError, EngineDeadError, TransientBackendError
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Sampling
@@ -115,7 +115,7 @@ def body(
     settings: OpenaiConfig, *, sampling: Sampling | None = None, has_tokens: bool = False, **prompt: object
 ) -> JsonObject:
     asked = request(prompt=Prompt(messages=MESSAGES, **prompt), sampling=sampling or Sampling(seed=7))  # type: ignore[arg-type]
-    found: JsonObject = json.loads(BodyWriter(config=settings, has_tokens=has_tokens).body(asked, ChatShape()))
+    found: JsonObject = json.loads(OpenaiDialect(settings, has_tokens=has_tokens).body(asked, ChatShape()))
     return found
 
 
@@ -145,7 +145,7 @@ def test_limit_goes_by_the_name_the_server_wants() -> None:
 
     assert body(settings)["max_completion_tokens"] == 512
     assert "max_tokens" not in body(settings)
-    assert json.loads(BodyWriter(config=settings, has_tokens=False).canary())["max_completion_tokens"] == 1
+    assert json.loads(OpenaiDialect(settings, has_tokens=False).body(CANARY, ChatShape()))["max_completion_tokens"] == 1
 
 
 @pytest.mark.parametrize("server", ["openai", "vllm"])
@@ -156,7 +156,9 @@ def test_completions_are_sent_the_prompt_as_plain_text(server: str) -> None:
     assert isinstance(sent["prompt"], str)
     assert sent["prompt"].startswith("### System\nBe brief.")
     assert "messages" not in sent
-    assert json.loads(BodyWriter(config=settings, has_tokens=False).canary())["prompt"] == "Hi"
+    assert json.loads(OpenaiDialect(settings, has_tokens=False).body(CANARY, ChatShape()))["prompt"].startswith(
+        "### User\nHi"
+    )
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "completions"])

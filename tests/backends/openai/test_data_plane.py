@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mac_runner.backends import Backend
-from mac_runner.backends.openai import data_plane
-from mac_runner.backends.openai.testing import (
+from mac_runner.backends.http import data_plane
+from mac_runner.backends.http.testing import (
     Answer,
     Endpoint,
     Endpoints,

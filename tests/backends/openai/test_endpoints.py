@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.backends.openai import endpoints as module
-from mac_runner.backends.openai.testing import (
+from mac_runner.backends.http import endpoints as module
+from mac_runner.backends.http.testing import (
     CANARY_S_MAX,
     ENDPOINT_REST_S,
     ENDPOINT_REST_S_MAX,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from mac_runner.backends.openai import data_plane, endpoints
+from mac_runner.backends.http import data_plane, endpoints
 from mac_runner.errors import EngineDeadError
 from mac_runner.scheduler import RetryPolicy, RunResult
 from mac_runner.types import JsonValue, RecordedReply, Task

@@ -14,8 +14,8 @@ import pytest
 from safetensors.torch import load_file
 
 from mac_runner import errors
+from mac_runner.backends.http.testing import HttpBackend, OpenaiDialect, ServerWeights
 from mac_runner.backends.openai import OpenaiConfig
-from mac_runner.backends.openai.testing import OpenaiBackend
 from mac_runner.backends.testing import updating
 from mac_runner.clock import SystemClock
 from mac_runner.nano import WeightSender
@@ -44,19 +44,19 @@ def other(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_other_weights(model, directory)
 
 
-def backend_for(*servers: Served, directory: Path | None = None, key: str | None = KEY) -> OpenaiBackend:
+def backend_for(*servers: Served, directory: Path | None = None, key: str | None = KEY) -> HttpBackend:
     section = {"model": MODEL, "base_urls": [f"{server.url}/v1" for server in servers], "server": "vllm"}
     where = {} if directory is None else {"weights_dir": str(directory)}
     config = OpenaiConfig.model_validate(section | where)
-    return OpenaiBackend(
-        "m", config, key=None, admin_key=key, has_tokens=True, clock=SystemClock(), say=lambda _line: None
+    weights = (
+        None if key is None else ServerWeights(lambda _url: key, directory, keeps_broadcasts=directory is not None)
     )
+    dialect = OpenaiDialect(config, has_tokens=True)
+    return HttpBackend("m", dialect, key=None, weights=weights, clock=SystemClock(), say=lambda _line: None)
 
 
 @asynccontextmanager
-async def at(
-    model: Path, number: int = 1, directory: Path | None = None
-) -> AsyncIterator[tuple[OpenaiBackend, Served]]:
+async def at(model: Path, number: int = 1, directory: Path | None = None) -> AsyncIterator[tuple[HttpBackend, Served]]:
     """A backend before so many servers, and the first of them."""
     async with AsyncExitStack() as stack:
         servers = [await stack.enter_async_context(served(model, admin_key=KEY)) for _ in range(number)]
@@ -66,11 +66,11 @@ async def at(
         yield backend, servers[0]
 
 
-async def said(backend: OpenaiBackend, conversation: str = "task-000000") -> Reply:
+async def said(backend: HttpBackend, conversation: str = "task-000000") -> Reply:
     return await backend.generate(request(sampling=SHORT, conversation=conversation))
 
 
-async def from_each(backend: OpenaiBackend) -> dict[str, Reply]:
+async def from_each(backend: HttpBackend) -> dict[str, Reply]:
     """A reply of each server."""
     found: dict[str, Reply] = {}
     while len(found) < len(backend.plane.endpoints.all):

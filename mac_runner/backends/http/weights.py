@@ -14,10 +14,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from yarl import URL
 
+from mac_runner.backends.http.answer import Answer, SendingError, Standing, decode
+from mac_runner.backends.http.client import HttpClient
 from mac_runner.backends.http_errors import error_body_in
-from mac_runner.backends.openai.answer import Answer, SendingError, Standing, decode
-from mac_runner.backends.openai.connection import HttpClient
-from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.redaction import Redactor, bearer
 from mac_runner.backends.weight_files import KEPT_FILE, Placed, make_place, place
 from mac_runner.checkpoints import digest_of
 from mac_runner.errors import (
@@ -220,7 +220,7 @@ class ServerWeights:
     async def _ask(self, url: str, path: str, body: JsonObject | None, deadline_s: float = LOAD_S_MAX) -> Answer:
         target = URL(url.rstrip("/").removesuffix("/v1") + path)
         # Updates are rare, and may come in another loop than requests: each has connections of its own.
-        client = HttpClient(self._key_of(url), self._redactor(url))
+        client = HttpClient(bearer(self._key_of(url)), self._redactor(url))
         try:
             if body is None:
                 return await client.get(target, deadline_s=STATE_S_MAX)

@@ -5,7 +5,7 @@ A busy server is as silent as one that hangs, so silence alone proves nothing. A
 | when | what | what it may show |
 |---|---|---|
 | after half of `stall_s` without an answer | a look at /metrics | how many tokens it has computed by then |
-| after `stall_s` | the canary: a request of one token; with it a look at /models | it answers: it works |
+| after `stall_s` | the canary: a request of one token; with it a look at a page | it answers: it works |
 | when the canary got no answer either | a look at /metrics | see `verdict` |
 
 A server that counts tokens hangs if it computed none since the first look. One without counters hangs if its pages do
@@ -25,8 +25,8 @@ from enum import Enum
 from functools import partial
 from typing import Final, Protocol
 
-from mac_runner.backends.openai.answer import Answer
-from mac_runner.backends.openai.endpoints import Endpoint, Endpoints
+from mac_runner.backends.http.answer import Answer
+from mac_runner.backends.http.endpoints import Endpoint, Endpoints
 from mac_runner.clock import Clock
 
 _COUNTER: Final = re.compile(
@@ -97,12 +97,13 @@ class _Case:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class StallWatch:
-    """One timer for all servers of a model. `hangs` is called for each one that does."""
+    """One timer for all servers of a model, whose page at `look_path` is quick. `hangs` is called for one that does."""
 
     endpoints: Endpoints
     stall_s: float
     clock: Clock
     looker: Looker
+    look_path: str
     hangs: Callable[[Endpoint, str], None]
     unjudged: Callable[[Endpoint, float], None]
     _task: asyncio.Task[None] | None = None
@@ -162,7 +163,7 @@ class StallWatch:
         if case is None or case.silent_from_s != since_s:
             self._cases[endpoint] = _Case(since_s, await self._tokens(endpoint, self.stall_s / 2))
             return
-        canary, models = await asyncio.gather(self.looker.ask(endpoint), self.looker.look(endpoint, "/models"))
+        canary, models = await asyncio.gather(self.looker.ask(endpoint), self.looker.look(endpoint, self.look_path))
         after = await self._tokens(endpoint) if models is not None and not canary else None
         if silence.checked_s != since_s or not endpoint.in_flight:
             return  # An answer came, or every request was given up.

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from mac_runner.backends.http.answer import Answer, SendingError, Standing, decode
+from mac_runner.backends.http.weights import LOAD_S_MAX, STATE_S_MAX, Get, Sent, ServerWeights
 from mac_runner.backends.http_errors import error_body_in
-from mac_runner.backends.openai.answer import Answer, SendingError, Standing, decode
-from mac_runner.backends.openai.weights import LOAD_S_MAX, STATE_S_MAX, Get, Sent, ServerWeights
 from mac_runner.backends.updates import policy_of
 from mac_runner.backends.weight_files import check_against, find_weights
 from mac_runner.errors import EngineDeadError, StaleVersionError, WeightUpdateError

@@ -1,25 +1,24 @@
 """HTTP to the servers of a model: bytes out, an Answer in, over one pool. The only file that knows aiohttp.
 
 No body grows beyond HTTP_BODY_BYTES_MAX in memory. No redirect is followed, so the key goes only where the file says. A
-request that crosses the closing of a kept connection goes over a new one, once (`resending`).
+request that crosses the closing of a kept connection goes over a new one, once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import quote
 from weakref import WeakSet
 
 from yarl import URL
 
-from mac_runner.backends.http_errors import resending
-from mac_runner.backends.openai.answer import Answer, SendingError, Standing, malformed
-from mac_runner.backends.redaction import Redactor, bearer
+from mac_runner.backends.http.answer import Answer, SendingError, Standing, malformed
+from mac_runner.backends.redaction import Redactor
 from mac_runner.errors import NO_DESCRIPTORS, lacks_descriptors
 from mac_runner.http_library import aiohttp
 
@@ -27,6 +26,8 @@ HTTP_BODY_BYTES_MAX: Final = 8 << 20
 HTTP_GZIP_MEMBERS_MAX: Final = 256
 """Each member costs a copy of all that follows it."""
 HTTP_CONNECT_S_MAX: Final = 10.0
+HTTP_HANG_UP_S_MAX: Final = 1.0
+"""How soon a request breaks that crosses the closing of its connection: within one way there and back."""
 HTTP_KEEP_ALIVE_S: Final = 4.0
 """Less than the five seconds after which vLLM's server closes an idle connection."""
 
@@ -89,11 +90,11 @@ class _Connector(aiohttp.TCPConnector):
 class HttpClient:
     """Connections to the servers of one model; to be made inside a running loop, and closed."""
 
-    def __init__(self, key: str | None, redactor: Redactor) -> None:
+    def __init__(self, headers: Mapping[str, str], redactor: Redactor) -> None:
         self._redactor = redactor
         # The scheduler bounds what is in flight; a second bound (`limit`) could only hold up what it let go.
-        self._kept = _session(_Connector(), key)
-        self._new = _session(aiohttp.TCPConnector(limit=0, force_close=True), key)
+        self._kept = _session(_Connector(), headers)
+        self._new = _session(aiohttp.TCPConnector(limit=0, force_close=True), headers)
 
     async def get(self, url: URL, *, deadline_s: float) -> Answer:
         """GET within `deadline_s`. Raises SendingError."""
@@ -109,17 +110,9 @@ class HttpClient:
         await self._new.close()
 
     async def _answer_to(self, request: _HttpRequest, deadline_s: float) -> Answer:
-        progress = _Progress()
         try:
             async with asyncio.timeout(deadline_s):
-                return await resending(
-                    partial(self._send, self._kept, request, progress),
-                    partial(self._send, self._new, request, _Progress()),
-                    broken=_BROKEN,
-                    unreached=_UNREACHED,
-                    may_resend=progress.may_resend,
-                    now_s=asyncio.get_running_loop().time,
-                )
+                return await self._sent(request)
         except _UNREACHED as fault:
             if lacks_descriptors(fault):
                 raise SendingError(NO_DESCRIPTORS, standing=Standing.UNSENT, is_busy=True) from fault
@@ -129,6 +122,28 @@ class HttpClient:
         except _BROKEN as fault:
             text = f"{type(fault).__name__}: {self._redactor.quoted(str(fault))}"
             raise SendingError(f"the connection broke: {text}", standing=Standing.CUT_OFF) from fault
+
+    async def _sent(self, request: _HttpRequest) -> Answer:
+        """The answer, over a new connection if the server had just closed the kept one.
+
+        A server may close a connection that it has kept, without notice, while a request is under way. So what breaks
+        at once on a connection that had served before says nothing about the server: the request goes over a new one.
+        """
+        progress = _Progress()
+        loop = asyncio.get_running_loop()
+        sent_at_s = loop.time()
+        try:
+            return await self._send(self._kept, request, progress)
+        except _BROKEN as fault:
+            if not progress.may_resend() or loop.time() - sent_at_s > HTTP_HANG_UP_S_MAX:
+                raise
+            try:
+                return await self._send(self._new, request, _Progress())
+            except _UNREACHED as error:
+                if lacks_descriptors(error):
+                    raise
+                # The server was there a moment ago, so the request may be why it is gone.
+                raise fault from None
 
     async def _send(self, session: aiohttp.ClientSession, request: _HttpRequest, progress: _Progress) -> Answer:
         _PROGRESS.set(progress)
@@ -150,14 +165,14 @@ class HttpClient:
             )
 
 
-def _session(connector: aiohttp.TCPConnector, key: str | None) -> aiohttp.ClientSession:
-    headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
+def _session(connector: aiohttp.TCPConnector, headers: Mapping[str, str]) -> aiohttp.ClientSession:
+    always = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
     return aiohttp.ClientSession(
         connector=connector,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=HTTP_CONNECT_S_MAX),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
-        headers=headers | bearer(key),
+        headers={**always, **headers},
     )
 
 

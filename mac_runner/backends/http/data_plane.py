@@ -4,7 +4,7 @@ Each request is sent once. The scheduler decides whether it is sent again; the d
 failed at is set aside, while others take its work. Whether a server works is decided by a completion alone, never by a
 health page: that of a request, or of a canary of one token. Only a hang is judged by pages too (`stall`).
 
-The backends `openai` and `fleet` are made of it. They decide which servers there are.
+The backends of model servers are made of it. They decide which servers there are, and in which dialect they speak.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from yarl import URL
 
 from mac_runner.backends.base import uncharged
 from mac_runner.backends.chat_template import ChatShape
-from mac_runner.backends.openai.answer import Answer, SendingError, Standing, read_answer
-from mac_runner.backends.openai.connection import HttpClient
-from mac_runner.backends.openai.endpoints import (
+from mac_runner.backends.http.answer import CANARY, Answer, Dialect, SendingError, Standing, page_of, read_answer
+from mac_runner.backends.http.client import HttpClient
+from mac_runner.backends.http.endpoints import (
     CANARY_S_MAX,
     ENDPOINT_STRIKES_MAX,
     Endpoint,
@@ -30,10 +30,8 @@ from mac_runner.backends.openai.endpoints import (
     Line,
     Onward,
 )
-from mac_runner.backends.openai.request_body import BodyWriter
-from mac_runner.backends.openai.settings import OpenaiConfig
-from mac_runner.backends.openai.stall import StallWatch
-from mac_runner.backends.openai.weights import ServerWeights
+from mac_runner.backends.http.stall import StallWatch
+from mac_runner.backends.http.weights import ServerWeights
 from mac_runner.backends.redaction import Redactor, redacting
 from mac_runner.backends.refusals import Refusal, shape_after, worth_trying
 from mac_runner.backends.updates import OneAtATime
@@ -47,12 +45,11 @@ from mac_runner.errors import (
     Verdict,
     WeightUpdateError,
 )
-from mac_runner.types import Destination, Reply, Request, Timing
+from mac_runner.types import Destination, JsonObject, Reply, Request, Sampling, Timing
 from mac_runner.weights import WeightUpdate
 
 BRING_PAUSE_S: Final = 5.0
 """Between two tries to have a server take the weights that the others have."""
-_PATHS: Final = {"chat": "/chat/completions", "completions": "/completions"}
 
 
 def _unheard(_endpoint: Endpoint, _why: str) -> None:
@@ -62,20 +59,22 @@ def _unheard(_endpoint: Endpoint, _why: str) -> None:
 class DataPlane:
     """The servers of one entry of `model_definitions`.
 
-    `config` says how to talk to them; which there are is in `endpoints`. `on_stuck` is called for a server that hangs,
-    `on_broken` for one whose connection broke or was refused, and `on_change` whenever another set of them is open.
+    `dialect` says how to talk to them; which there are is in `endpoints`. One sending may take `timeout_s`. A server
+    that gives no answer for `stall_s` is looked at. `on_stuck` is called for a server that hangs, `on_broken` for one
+    whose connection broke or was refused, and `on_change` whenever another set of them is open.
     `secrets` are what the servers may know beside their key.
     """
 
     def __init__(
         self,
         name: str,
-        config: OpenaiConfig,
+        dialect: Dialect,
         endpoints: Endpoints | None = None,
         *,
+        timeout_s: float,
+        stall_s: float,
         key: str | None,
         secrets: Iterable[str] = (),
-        has_tokens: bool,
         clock: Clock,
         say: Callable[[str], None],
         on_stuck: Callable[[Endpoint, str], None] = _unheard,
@@ -87,16 +86,16 @@ class DataPlane:
         self._on_change = on_change
         self.log = EndpointLog(name, clock, say)
         self.redactor = Redactor(key, *secrets)
-        self._config = config
+        self.dialect = dialect
+        self._timeout_s = timeout_s
         self._key = key
-        self._has_tokens = has_tokens
         self._has_traced = False
         """Whether a reply came with its tokens, so that one that comes without them is no wrong setting."""
         self._clock = clock
         self._on_stuck = on_stuck
         self._on_broken = on_broken
-        self._writer = BodyWriter(config=config, has_tokens=has_tokens)
-        self._canary_body = self._writer.canary()
+        self._proven: set[Sampling] = set()
+        """Settings of agents with which a canary was answered."""
         self._targets: dict[str, URL] = {}
         # Each guards that its endpoint gets one canary at a time.
         self._probing: dict[Endpoint, asyncio.Lock] = {}
@@ -110,16 +109,17 @@ class DataPlane:
         self.endpoints.on_change = self._changed
         self._stalls = StallWatch(
             endpoints=self.endpoints,
-            stall_s=config.stall_s,
+            stall_s=stall_s,
             clock=clock,
             looker=self,
+            look_path=dialect.look_path,
             hangs=self._hangs,
             unjudged=self.log.unjudged,
         )
 
     async def open(self) -> None:
         """Make the connections' pool, in the running loop."""
-        self._client = HttpClient(self._key, self.redactor)
+        self._client = HttpClient(self.dialect.headers(self._key), self.redactor)
 
     async def close(self) -> None:
         """Close the connections; safe to call twice, and before `open`."""
@@ -130,8 +130,9 @@ class DataPlane:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self.weights is not None:
             self.weights.close()
-        if self._client is not None:
-            await self._client.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     def add(self, url: str, *, slots: int | None = None, lane: str | None = None, gpu: str | None = None) -> None:
         """Send requests there too; a server that was reported down is up at once, without a canary or a rest.
@@ -338,7 +339,7 @@ class DataPlane:
             self._has_traced = self._has_traced or reply.trace is not None
             self._mark_answered(endpoint)
         except SendingError as fault:
-            await self._judge(endpoint, fault)
+            await self._judge(endpoint, fault, request)
             # No variable holds the error: it holds this frame, and both would wait for a collection with all they read.
             raise _at(endpoint, self._verdict(endpoint, fault, request)) from fault
         finally:
@@ -356,16 +357,10 @@ class DataPlane:
         while True:
             answer = await self._send(endpoint, request, shape)
             try:
-                reply = read_answer(
-                    answer,
-                    has_tokens=self._has_tokens,
-                    is_held=request.prompt.is_constrained,
-                    now=self._clock.utc_now(),
-                    redactor=self.redactor,
-                )
+                reply = self._read(answer, request)
             except SendingError as fault:
-                is_chat = self._config.endpoint == "chat"
-                following = shape_after(fault.refusal, shape, request.prompt.messages) if is_chat else None
+                has_template, messages = self.dialect.has_template, request.prompt.messages
+                following = shape_after(fault.refusal, shape, messages) if has_template else None
                 if following is None:
                     raise
                 shape = following
@@ -374,6 +369,9 @@ class DataPlane:
                 endpoint.shape = shape
                 self.log.reshaped(endpoint)
             return reply
+
+    def _read(self, answer: Answer, request: Request) -> Reply:
+        return read_answer(answer, request, self.dialect, now=self._clock.utc_now, redactor=self.redactor)
 
     async def _send(self, endpoint: Endpoint, request: Request, shape: ChatShape) -> Answer:
         sent_at_s = self._clock.monotonic_s()
@@ -384,9 +382,9 @@ class DataPlane:
             async with cut_off:
                 answer = await self._started.post(
                     self._target(endpoint),
-                    self._writer.body(request, shape),
+                    self.dialect.body(request, shape),
                     request_id=request.request_id,
-                    deadline_s=self._config.timeout_s,
+                    deadline_s=self._timeout_s,
                 )
             endpoint.silence.end(self._clock.monotonic_s())
             return answer
@@ -409,10 +407,10 @@ class DataPlane:
         if not endpoint.in_flight:
             self._wake()
 
-    async def _judge(self, endpoint: Endpoint, fault: SendingError) -> None:
+    async def _judge(self, endpoint: Endpoint, fault: SendingError, request: Request) -> None:
         """What a fault changes for the endpoint it happened at."""
         match fault.standing:
-            case Standing.SOUND | Standing.ANSWERED:
+            case Standing.SOUND | Standing.ANSWERED | Standing.RESTARTED:
                 self._mark_answered(endpoint)
             case Standing.UNSENT | Standing.HUNG:
                 pass
@@ -424,8 +422,10 @@ class DataPlane:
                 if endpoint.count_failure() and endpoint.is_up:
                     await self._probe(endpoint)
             case Standing.REFUSING:
-                if endpoint.count_refusal() and endpoint.is_up:
-                    await self._probe(endpoint)
+                # What all requests of an agent ask for may be what it refuses.
+                settings = replace(request.sampling, seed=None)
+                if (endpoint.count_refusal() or settings not in self._proven) and endpoint.is_up:
+                    await self._probe(endpoint, settings)
             case Standing.GONE:
                 self._on_broken(endpoint, str(fault))
                 self._set_aside(endpoint, str(fault))
@@ -448,7 +448,7 @@ class DataPlane:
             return self._none_up()
         if fault.verdict is Verdict.FAIL_CONVERSATION and endpoint.is_up:
             is_unknown = fault.standing is Standing.REFUSING
-            return RequestRefusedError(text + (self.hint(is_refused=True) if is_unknown else ""))
+            return RequestRefusedError(text + (worth_trying(self.dialect.remedy) if is_unknown else ""))
         if fault.standing is Standing.UNSENT:
             self.log.unsent(endpoint, str(fault))
             return TransientBackendError(text, is_busy=True)
@@ -457,13 +457,13 @@ class DataPlane:
         onward = self.endpoints.leave(request.conversation, endpoint, now_s, request.request_id)
         if fault.is_busy and endpoint.is_up:
             self.log.busy(endpoint, str(fault))
-        has_died = fault.standing in (Standing.CUT_OFF, Standing.HUNG) and not endpoint.is_up
+        has_ended = fault.standing in (Standing.CUT_OFF, Standing.HUNG) and not endpoint.is_up
         return TransientBackendError(
             text,
             retry_after_s=fault.retry_after_s if onward is Onward.BACK else None,
             is_unreachable=not self.endpoints.is_any_up,
             is_busy=fault.is_busy,
-            is_engine_death=has_died,
+            is_engine_death=has_ended or fault.standing is Standing.RESTARTED,
             goes_elsewhere=onward is Onward.FRESH,
             has_answered=fault.standing is Standing.ANSWERED,
         )
@@ -483,12 +483,12 @@ class DataPlane:
 
     def hint(self, *, is_refused: bool) -> str:
         """What to check when a server denies or refuses every request."""
+        dialect = self.dialect
         if is_refused:
-            others = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-            return worth_trying(f"reply_limit_parameter: {others[self._config.reply_limit_parameter]}")
-        variable = self._config.api_key_env
+            return worth_trying(dialect.remedy)
+        variable = dialect.key_variable
         key = f"the key in ${variable}" if variable else "whether it asks for a key (api_key_env)"
-        return f"; check {key}, the model's name and that the base_url has its path (usually /v1)"
+        return f"; check {key}, the model's name and {dialect.address}"
 
     def _mark_answered(self, endpoint: Endpoint) -> None:
         if endpoint.mark_answered():
@@ -510,35 +510,46 @@ class DataPlane:
             sending.reschedule(now_s)
         self._on_stuck(endpoint, why)
 
-    async def _probe(self, endpoint: Endpoint) -> None:
-        """Send a canary, and set the endpoint up or aside by it. Callers that come meanwhile share its result."""
+    async def _probe(self, endpoint: Endpoint, settings: Sampling | None = None) -> None:
+        """Send a canary, and set the endpoint up or aside by it. Callers that come meanwhile share its result.
+
+        One with `settings` shows whether every request with them is refused.
+        """
         before = endpoint.probes
         async with self._probing.setdefault(endpoint, asyncio.Lock()):
-            if endpoint.probes != before:
+            if endpoint.probes != before and (settings is None or settings in self._proven or not endpoint.is_up):
                 return
-            fault = await self.canary(endpoint) or await self._lack(endpoint)
+            fault = await self.canary(endpoint, settings) or await self._lack(endpoint)
             endpoint.probes += 1
             endpoint.fault = str(fault or "")
-            if fault is None or self._is_alive(endpoint, fault):
+            is_of_settings = settings is not None and fault is not None and fault.standing is Standing.REFUSING
+            if fault is None or (self._is_alive(endpoint, fault) and not is_of_settings):
+                if settings is not None and fault is None:
+                    self._proven.add(settings)
                 self._mark_answered(endpoint)
                 return
             endpoint.denial = None if fault.verdict is Verdict.RETRY else f"{endpoint.url}: {fault}"
+            if is_of_settings:
+                endpoint.denial = f"{endpoint.denial}; it refuses a single word with these settings of an agent as well"
             endpoint.rest_longer(self._clock.monotonic_s(), pause_s=fault.retry_after_s)
             if self.endpoints.denials is None:  # Otherwise the run ends, and says so.
                 self.log.down(endpoint, str(fault))
 
-    async def canary(self, endpoint: Endpoint) -> SendingError | None:
-        """Ask the endpoint for one token; None when it comes."""
+    async def canary(self, endpoint: Endpoint, settings: Sampling | None = None) -> SendingError | None:
+        """Ask the endpoint for one token, or for a reply with these settings; None when it comes."""
+        request = CANARY if settings is None else replace(CANARY, sampling=settings)
         try:
-            answer = await self._post_canary(endpoint)
-            read_answer(answer, has_tokens=False, now=self._clock.utc_now(), redactor=self.redactor)
+            self._read(await self._post_canary(endpoint, request), request)
         except SendingError as fault:
             return fault
         return None
 
-    async def _post_canary(self, endpoint: Endpoint) -> Answer:
+    async def _post_canary(self, endpoint: Endpoint, request: Request = CANARY) -> Answer:
         return await self._started.post(
-            self._target(endpoint), self._canary_body, request_id="canary", deadline_s=CANARY_S_MAX
+            self._target(endpoint),
+            self.dialect.body(request, endpoint.shape),
+            request_id=request.conversation,
+            deadline_s=CANARY_S_MAX,
         )
 
     @staticmethod
@@ -560,6 +571,10 @@ class DataPlane:
         if path == "/metrics":
             return await self._beside(endpoint, path, within_s)
         return await self._started.get(URL(endpoint.url.rstrip("/") + path), deadline_s=within_s)
+
+    async def json(self, endpoint: Endpoint, path: str) -> JsonObject:
+        """The JSON of a page of it. Raises SendingError."""
+        return page_of(await self.page(endpoint, path), self.dialect, self._clock.utc_now(), self.redactor)
 
     async def _beside(self, endpoint: Endpoint, path: str, within_s: float) -> Answer:
         """A page of it that is beside its `/v1`."""
@@ -583,13 +598,14 @@ class DataPlane:
     def _target(self, endpoint: Endpoint) -> URL:
         target = self._targets.get(endpoint.url)
         if target is None:
-            target = URL(endpoint.url.rstrip("/") + _PATHS[self._config.endpoint])
+            target = URL(endpoint.url.rstrip("/") + self.dialect.path)
             self._targets[endpoint.url] = target
         return target
 
     @property
     def _started(self) -> HttpClient:
-        assert self._client is not None, "the backend was never started"
+        if self._client is None:
+            raise EngineDeadError("this backend was not started")
         return self._client
 
 

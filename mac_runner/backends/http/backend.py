@@ -1,0 +1,150 @@
+"""A model behind servers that the experiment file lists, one or many that serve the same.
+
+`data_plane` sends the requests. Here is what concerns the file: each server is asked for the model at the start, and
+the file is blamed for one that does not have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from mac_runner.backends.http.answer import Dialect, NoModelError, SendingError, Standing
+from mac_runner.backends.http.data_plane import DataPlane
+from mac_runner.backends.http.endpoints import Endpoint, Endpoints
+from mac_runner.backends.http.vllm_weights import VllmWeights
+from mac_runner.backends.http.weights import ServerWeights
+from mac_runner.backends.redaction import redacting
+from mac_runner.clock import Clock
+from mac_runner.errors import ConfigError, EngineDeadError, Verdict, WeightUpdateError
+from mac_runner.types import Destination, Reply, Request
+from mac_runner.weights import WeightUpdate
+
+
+class HttpBackend:
+    """One entry of `model_definitions` whose servers speak a dialect."""
+
+    token_budget: int | None = None
+
+    def __init__(
+        self,
+        name: str,
+        dialect: Dialect,
+        *,
+        key: str | None,
+        weights: ServerWeights | None = None,
+        clock: Clock,
+        say: Callable[[str], None],
+    ) -> None:
+        """`weights` is how the servers take new ones, if they do. Raises ConfigError for a server listed twice."""
+        self.name = name
+        self.dialect = dialect
+        self.capacity = dialect.config.max_in_flight
+        """As configured: a server takes what it is sent, and does not say how much it serves at once."""
+        self.clock = clock
+        for index, url in enumerate(dialect.servers):
+            if url.rstrip("/") in [other.rstrip("/") for other in dialect.servers[:index]]:
+                raise self.error(f"{url!r} is listed twice", dialect.urls, index)
+        endpoints = Endpoints(dialect.servers, in_flight_max=self.capacity)
+        self.lookahead = endpoints.lookahead
+        """For several servers: the requests that wait for a slot, at best that of their conversation's home."""
+        config = dialect.config
+        self.plane = DataPlane(
+            name, dialect, endpoints, timeout_s=config.timeout_s, stall_s=config.stall_s, key=key, clock=clock, say=say
+        )
+        self.plane.weights = weights
+
+    @property
+    def isolates(self) -> bool:
+        """Whether a suspect is served alone by one server while others serve the rest."""
+        return self.plane.isolates
+
+    @property
+    def update_obstacle(self) -> str | None:
+        """What the servers need for updates of their weights; after `start`, also what they have said."""
+        if self.plane.weights is not None:
+            return self.plane.weights.obstacle
+        return (
+            "only mac-serve and vLLM's server take new weights, behind the backend openai: for mac-serve set "
+            "openai_config.admin_key_env, the variable with the key of its --admin-key-env; for vLLM set "
+            "openai_config.server: vllm"
+        )
+
+    async def update_weights(self, update: WeightUpdate) -> str | None:
+        """Have all servers take weights. One that fails, while others took them, gets no requests until it has."""
+        return await self.plane.update_weights(update)
+
+    def destination(self, request: Request) -> Destination | None:
+        """The server that `request` would go to now."""
+        return self.plane.destination(request)
+
+    async def generate(self, request: Request) -> Reply:
+        """Send the request to one server. Raises a BackendError."""
+        return await self.plane.generate(request)
+
+    async def start(self) -> None:
+        """Ask each server for the model. Raises ConfigError, or EngineDeadError when none answers."""
+        with redacting(self.plane.redactor):
+            await self.plane.open()
+            looks = await asyncio.gather(*map(self.look, self.plane.endpoints.all), return_exceptions=True)
+            silent: dict[Endpoint, str] = {}
+            for endpoint, fault in zip(self.plane.endpoints.all, looks, strict=True):
+                if isinstance(fault, SendingError) and fault.verdict is Verdict.RETRY:
+                    silent[endpoint] = str(fault)
+                    endpoint.set_aside(self.clock.monotonic_s())
+                elif isinstance(fault, SendingError):
+                    raise self._misconfigured(endpoint, fault)
+                elif fault is not None:
+                    raise fault
+            if len(silent) == len(looks):
+                faults = "; ".join(f"{endpoint.url} does not answer ({why})" for endpoint, why in silent.items())
+                raise EngineDeadError(
+                    f"{faults}; {self.dialect.starting}, or correct {self.dialect.urls}, and run the same command again"
+                )
+            for endpoint, why in silent.items():
+                self.plane.log.silent(endpoint, why)
+            for endpoint in self.plane.endpoints.all:
+                if endpoint not in silent:
+                    await self._check_weights(endpoint)
+
+    async def _check_weights(self, endpoint: Endpoint) -> None:
+        """Raise ConfigError where the key for updates is not the server's, or its weights cannot be known."""
+        try:
+            if self.plane.weights is not None:
+                await self.plane.weights.check(endpoint.url)
+        except (SendingError, WeightUpdateError) as fault:
+            place = "base_urls" if isinstance(self.plane.weights, VllmWeights) else "admin_key_env"
+            raise self.error(str(fault), place) from fault
+
+    async def look(self, endpoint: Endpoint) -> None:
+        """Raise SendingError for what is wrong with a server at the start.
+
+        Some servers list no models, or not for every key: there a canary decides. One that is busy is there.
+        """
+        try:
+            lack = self.dialect.lack(await self.plane.json(endpoint, self.dialect.look_path), self.plane.redactor)
+        except SendingError as fault:
+            found = fault if fault.verdict is Verdict.RETRY else await self.plane.canary(endpoint)
+            if found is not None and not found.is_busy:
+                raise found from None
+            return
+        if lack is not None:
+            raise NoModelError(lack, standing=Standing.DOUBTFUL, verdict=Verdict.FAIL_CONVERSATION)
+
+    def _misconfigured(self, endpoint: Endpoint, fault: SendingError) -> ConfigError:
+        urls, text = self.dialect.servers, str(fault)
+        place: tuple[str | int, ...] = ("model",)
+        if not (isinstance(fault, NoModelError) and len(urls) == 1):
+            text += self.plane.hint(is_refused=fault.standing is Standing.REFUSING)
+            # The place of a single URL in the file's list is not known: it may come from a longer one.
+            place = (self.dialect.urls,) if len(urls) == 1 else (self.dialect.urls, urls.index(endpoint.url))
+        return self.error(f"{endpoint.url}: {text}", *place)
+
+    def error(self, text: str, *setting: str | int) -> ConfigError:
+        """The error for a setting of the section, or for all of it."""
+        key = ("model_definitions", self.name, self.dialect.section, *setting)
+        return ConfigError(f"{'.'.join(map(str, key))}: {text}", key=key)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.plane.close()
