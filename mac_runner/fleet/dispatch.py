@@ -1,7 +1,7 @@
 """Requests to one model: each waits for a slot in the order in which it came, and is sent until it is answered.
 
-A run of conversations has the scheduler for this. `InferenceEngine` has callers that each wait for one reply, so its
-policy is smaller: nothing here knows of conversations.
+A run of conversations has the scheduler for this. `InferenceEngine` has callers that each wait for one reply, so
+nothing here knows of conversations. What follows a fault is decided by `scheduler/engine_policy.py`, as in a run.
 """
 
 from __future__ import annotations
@@ -10,27 +10,24 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
 
-from mac_runner.backends.base import Backend, destination, isolates, on_resize
+from mac_runner.backends.base import Backend, Waiting, destination, isolates, on_resize
 from mac_runner.clock import Clock
 from mac_runner.config import RetryConfig
-from mac_runner.errors import (
-    RETRY_AFTER_S_MAX,
-    BackendError,
-    EngineCrashedError,
-    EngineDeadError,
-    RequestTimeoutError,
-    TransientBackendError,
-    boundary,
-)
+from mac_runner.errors import BackendError, EngineDeadError, TransientBackendError
 from mac_runner.fleet.model import OnEvent
-from mac_runner.types import Destination, JsonObject, Reply, Request
-
-DEATHS_TO_SUSPECT: Final = 2
-"""A request that so many engines died on is sent alone to one of them, where the backend can do that."""
-DEATHS_MAX: Final = 3
-"""A request that so many engines died on is given up."""
+from mac_runner.scheduler.attempt import where
+from mac_runner.scheduler.engine_policy import (
+    EngineState,
+    Fail,
+    GiveUpEngine,
+    RequestState,
+    Retry,
+    RetryPolicy,
+    next_step,
+)
+from mac_runner.scheduler.engines import generate
+from mac_runner.types import JsonObject, Reply, Request
 
 
 class Gate:
@@ -79,15 +76,19 @@ class Gate:
 
 
 @dataclass(slots=True)
-class _Sendings:
-    """What became of a request so far."""
+class _Call:
+    """One request over all its sendings."""
 
-    count: int = 0
-    attempts: int = 0
-    deaths: int = 0
+    request: Request
+    fields: JsonObject
+    """Those of each event about it."""
+    state: RequestState
+    ready_at_s: float
+    """Since when it has waited for a slot."""
     begun_s: float = 0.0
-    silent_since_s: float | None = None
-    """Since when no server of the model could be reached."""
+    """The moment of the first sending."""
+    deaths: int = 0
+    """How often an engine died on it."""
 
 
 class Dispatcher:
@@ -98,99 +99,99 @@ class Dispatcher:
     ) -> None:
         """`is_queued_inside`: requests of several models share places, and wait for their turn in the backend."""
         self.backend = backend
-        self._retry = retry
+        self._retry = RetryPolicy.of(retry)
         self._clock = clock
         self._on_event = on_event
         self._is_queued_inside = is_queued_inside
+        self._engine = EngineState.of(backend.capacity, backend.lookahead)
         self._gate = Gate(self._limit)
-        on_resize(backend, self._gate.renew)
+        on_resize(backend, self._resized)
 
     def _limit(self) -> float:
         if self._is_queued_inside:
             return float("inf")
         return self.backend.capacity + self.backend.lookahead
 
+    def _resized(self) -> None:
+        self._engine.resized(self.backend.capacity, self.backend.lookahead, self._clock.monotonic_s())
+        self._gate.renew()
+
     async def answer(self, request: Request, fields: JsonObject) -> Reply:
         """The reply, after as many sendings as it takes. Raises a BackendError.
 
-        `fields` are those of each event about the request.
+        `fields` are those of each event about the request. Waiting for a slot is not charged to its deadline.
         """
-        asked_s, state = self._clock.monotonic_s(), _Sendings()
+        asked_s = self._clock.monotonic_s()
+        call = _Call(request, fields, RequestState(request.request_id, asked_s), asked_s)
         while True:
-            await self._gate.enter(is_again=state.count > 0)
-            now_s = self._clock.monotonic_s()
-            if not state.count:
-                state.begun_s = now_s
-                at = destination(self.backend, request)
-                self._on_event("EVENT_INFER_START", fields | _where(at) | {"queue_s": round(now_s - asked_s, 6)})
-            state.count += 1
+            await self._gate.enter(is_again=call.state.sending > 0)
             try:
-                reply = await self._sent(request, state.begun_s + self._retry.request_deadline_s - now_s)
-                self._answered(reply, fields, state)
+                self._departs(call)
+                reply = await self._sent(call)
+                self._answered(call, reply)
                 return reply
             except BackendError as fault:
-                pause_s = self._pause_after(fault, state)
-                name = "EVENT_GIVE_UP" if pause_s is None else "EVENT_RETRY"
-                said: JsonObject = {"sending": state.count, "error": str(fault), "delay_s": pause_s}
-                self._on_event(name, fields | _where(fault.destination) | said)
-                if pause_s is None:
-                    raise
+                again = self._after(call, fault)
             finally:
                 self._gate.leave()
-            if state.deaths >= DEATHS_TO_SUSPECT:
-                request = replace(request, is_suspect=isolates(self.backend))
-            if pause_s:
-                await self._clock.sleep(pause_s)
+            call.request = replace(request, is_suspect=again.is_suspect and isolates(self.backend))
+            await self._clock.sleep(again.delay_s)
+            call.ready_at_s = self._clock.monotonic_s()
 
-    async def _sent(self, request: Request, deadline_s: float) -> Reply:
-        with boundary(EngineCrashedError, "it broke down", model=request.turn.model):
-            try:
-                async with asyncio.timeout(deadline_s):
-                    return await self.backend.generate(request)
-            except TimeoutError:
-                raise RequestTimeoutError("no reply before the request's deadline") from None
+    def _departs(self, call: _Call) -> None:
+        state, now_s = call.state, self._clock.monotonic_s()
+        waited_s = now_s - call.ready_at_s
+        if not state.sending:
+            call.begun_s, state.answers_before = now_s, self._engine.answers
+            at = destination(self.backend, call.request)
+            self._on_event("EVENT_INFER_START", call.fields | where(at) | {"queue_s": round(waited_s, 6)})
+        state.charged_from_s += waited_s
+        state.sending, state.sent_at_s = state.sending + 1, now_s
 
-    def _answered(self, reply: Reply, fields: JsonObject, state: _Sendings) -> None:
-        took_s = self._clock.monotonic_s() - state.begun_s
-        timing = reply.timing
+    async def _sent(self, call: _Call) -> Reply:
+        state, waiting = call.state, Waiting()
+        deadline_s = state.charged_from_s + self._retry.request_deadline_s - state.sent_at_s
+        try:
+            return await generate(self.backend, call.request, deadline_s=deadline_s, waiting=waiting)
+        finally:
+            state.charged_from_s += waiting.uncharged_s
+
+    def _answered(self, call: _Call, reply: Reply) -> None:
+        self._engine.answered()
         answered: JsonObject = {
             "tokens_out": reply.tokens.completion,
             "tokens_in": reply.tokens.prompt,
             "tokens_cached": reply.tokens.cached,
-            "latency_ms": round(1000 * took_s, 3),
-            "sendings": state.count,
+            "latency_ms": round(1000 * (self._clock.monotonic_s() - call.begun_s), 3),
+            "sendings": call.state.sending,
         }
-        self._on_event(
-            "EVENT_INFER_DONE",
-            fields | {"server": timing.server, "lane": timing.lane, "gpu": timing.gpu} | answered,
+        self._on_event("EVENT_INFER_DONE", call.fields | where(reply.timing) | answered)
+
+    def _after(self, call: _Call, fault: BackendError) -> Retry:
+        """The next sending. Raises `fault` where there is none, EngineDeadError where the engine is given up."""
+        request, state = call.request, call.state
+        call.deaths += isinstance(fault, TransientBackendError) and fault.is_engine_death
+        step = next_step(
+            request.turn,
+            state,
+            fault,
+            self._engine,
+            name=request.turn.model,
+            conversation=request.conversation,
+            retry=self._retry,
+            now_s=self._clock.monotonic_s(),
+            deaths=call.deaths,
+            server=None if fault.destination is None else fault.destination.server,
         )
-
-    def _pause_after(self, fault: BackendError, state: _Sendings) -> float | None:
-        """How long to wait before the next sending; None where there is none. Raises EngineDeadError."""
-        if not isinstance(fault, TransientBackendError):
-            return None
-        now_s = self._clock.monotonic_s()
-        state.attempts += fault.is_attempt and not fault.is_engine_death
-        state.deaths += fault.is_engine_death
-        if state.deaths >= DEATHS_MAX or state.attempts >= self._retry.max_attempts:
-            return None
-        if now_s - state.begun_s >= self._retry.request_deadline_s:
-            return None
-        if fault.goes_elsewhere:
-            return 0.0
-        if not fault.is_unreachable:
-            state.silent_since_s = None
-        elif state.silent_since_s is None:
-            state.silent_since_s = now_s
-        elif now_s - state.silent_since_s >= self._retry.engine_patience_s:
-            raise EngineDeadError(f"no answer for {self._retry.engine_patience_s:g} s: {fault.words}") from fault
-        backoff_s = min(self._retry.backoff_s_max, self._retry.backoff_s * 2.0 ** min(state.count - 1, 30))
-        return backoff_s if fault.retry_after_s is None else min(fault.retry_after_s, RETRY_AFTER_S_MAX)
-
-
-def _where(at: Destination | None) -> JsonObject:
-    return {
-        "server": None if at is None else at.server,
-        "lane": None if at is None else at.lane,
-        "gpu": None if at is None else at.gpu,
-    }
+        delay_s = step.delay_s if isinstance(step, Retry) else None
+        said: JsonObject = {"sending": state.sending, "error": state.faults[-1], "delay_s": delay_s}
+        name = "EVENT_GIVE_UP" if delay_s is None else "EVENT_RETRY"
+        self._on_event(name, call.fields | where(fault.destination) | said)
+        if isinstance(step, GiveUpEngine):
+            raise EngineDeadError(
+                f"{step.reason}; when it is back, ask again (`engine_patience_s` of `retry` says how long a request "
+                "waits for it)"
+            ) from fault
+        if isinstance(step, Fail):
+            raise fault
+        return step

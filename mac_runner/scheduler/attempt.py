@@ -180,7 +180,10 @@ class AttemptRunner:
             server=None if server is None else server.server,
         )
         if isinstance(step, GiveUpEngine):
-            raise EngineDeadError(step.reason) from fault
+            raise EngineDeadError(
+                f"{step.reason}; what was recorded is safe: when the engine is back, run the same command again "
+                "(retry_config.engine_patience_s says how long a run waits for it)"
+            ) from fault
         delay_s = None if isinstance(step, Fail) else step.delay_s
         fields: JsonObject = {"sending": depart.sending, "error": state.faults[-1], "delay_s": delay_s}
         recorder.event("EVENT_GIVE_UP" if delay_s is None else "EVENT_RETRY", _subject(live, turn, server) | fields)
@@ -291,6 +294,13 @@ def _subject(live: LiveConversation, turn: Turn, at: Destination | Timing | None
         "turn": turn.key,
         "model": turn.model,
         **({} if engine == turn.model else {"engine": engine}),
+        **where(at),
+    }
+
+
+def where(at: Destination | Timing | None) -> JsonObject:
+    """The fields by which an event names a server; each is None where it is not known."""
+    return {
         "server": None if at is None else at.server,
         "lane": None if at is None else at.lane,
         "gpu": None if at is None else at.gpu,

@@ -175,7 +175,7 @@ class EngineState:
     """All answers so far."""
     silent_since_s: float | None = None
     """When the faults since the last answer began."""
-    unlucky: set[int] = field(default_factory=set)
+    unlucky: set[int | str] = field(default_factory=set)
     """Conversations with a fault since the last answer; no more than matter are kept."""
     is_unreachable: bool = False
     """Whether a connection failed since the last answer."""
@@ -209,7 +209,9 @@ class EngineState:
         self.is_unreachable = False
         self.deaths = 0
 
-    def faulted(self, conversation: int, now_s: float, *, is_unreachable: bool = False, is_busy: bool = False) -> None:
+    def faulted(
+        self, conversation: int | str, now_s: float, *, is_unreachable: bool = False, is_busy: bool = False
+    ) -> None:
         """Count a fault of a request of `conversation`."""
         if self.silent_since_s is None:
             self.silent_since_s = now_s
@@ -274,7 +276,7 @@ class Fail(NamedTuple):
 
 
 class GiveUpEngine(NamedTuple):
-    """Stop the run, for `reason`: the engine is lost."""
+    """Ask the engine no more, for `reason`: it is lost. A run stops; the caller says what to do."""
 
     reason: str
 
@@ -289,7 +291,7 @@ def next_step(
     engine: EngineState,
     *,
     name: str,
-    conversation: int,
+    conversation: int | str,
     retry: RetryPolicy,
     now_s: float,
     deaths: int = 0,
@@ -299,7 +301,7 @@ def next_step(
     """What follows `fault`, by the table at the top; updates `request` and `engine` and nothing else.
 
     `name` is the engine's, `server` the one of its servers that it happened at. `deaths` are those recorded for this
-    turn, this one included; 0 if the fault is not a death.
+    turn, this one included; 0 will do if the fault is not a death and the caller remembers suspects.
     """
     request.faults.append(f"{type(fault).__name__}: {fault}")
     # The count of sendings depends on timing, and the reason of a failure may not: the event log has it.
@@ -321,11 +323,7 @@ def next_step(
         engine.faulted(conversation, now_s, is_unreachable=fault.is_unreachable, is_busy=fault.is_busy)
     if engine.is_lost(now_s, retry.engine_patience_s):
         last = f"{type(fault).__name__}: {fault.words}"
-        return GiveUpEngine(
-            f"model {name} has answered no request for a while; the last fault: {last}; what was recorded is safe: "
-            "when the engine is back, run the same command again (retry_config.engine_patience_s says how long a run "
-            "waits for it)"
-        )
+        return GiveUpEngine(f"model {name} has answered no request for a while; the last fault: {last}")
     if delay_s is None and engine.is_suspect and engine.answers == request.answers_before:
         request.charged_from_s = now_s + retry.backoff_s_max
         return Retry(retry.backoff_s_max, is_suspect(deaths))

@@ -257,7 +257,14 @@ def test_a_request_is_given_up_after_its_last_attempt() -> None:
             *(r"model-0 .*nobody listens", 600.0, 60.0, 100),
         ),
         (lambda: raising(BUSY), {"work": 6, "retry": FEW}, r"last fault: .*status 429", ENGINE_BUSY_S_MAX, 120.0, 150),
-        (lambda: raising(BROKEN, capacity=8), {"work": 100, "agents": 1}, "answered no request", 60.0, 60.0, 100),
+        (
+            lambda: raising(BROKEN, capacity=8),
+            {"work": 100, "agents": 1},
+            r"answered no request .*engine_patience_s says",
+            60.0,
+            60.0,
+            100,
+        ),
     ],
     ids=["cannot be reached", "is never anything but busy", "answers no request"],
 )
