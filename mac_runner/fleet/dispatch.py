@@ -33,7 +33,7 @@ from mac_runner.types import JsonObject, Reply, Request
 class Gate:
     """Lets in as many as `limit` says, in the order in which they came. `renew` after the limit has changed."""
 
-    def __init__(self, limit: Callable[[], float]) -> None:
+    def __init__(self, limit: Callable[[], int]) -> None:
         self._limit = limit
         self._inside = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -94,23 +94,14 @@ class _Call:
 class Dispatcher:
     """Sends the requests of one model. Its backend must have been started."""
 
-    def __init__(
-        self, backend: Backend, *, retry: RetryConfig, clock: Clock, on_event: OnEvent, is_queued_inside: bool = False
-    ) -> None:
-        """`is_queued_inside`: requests of several models share places, and wait for their turn in the backend."""
+    def __init__(self, backend: Backend, *, retry: RetryConfig, clock: Clock, on_event: OnEvent) -> None:
         self.backend = backend
         self._retry = RetryPolicy.of(retry)
         self._clock = clock
         self._on_event = on_event
-        self._is_queued_inside = is_queued_inside
         self._engine = EngineState.of(backend.capacity, backend.lookahead)
-        self._gate = Gate(self._limit)
+        self._gate = Gate(lambda: backend.capacity + backend.lookahead)
         on_resize(backend, self._resized)
-
-    def _limit(self) -> float:
-        if self._is_queued_inside:
-            return float("inf")
-        return self.backend.capacity + self.backend.lookahead
 
     def _resized(self) -> None:
         self._engine.resized(self.backend.capacity, self.backend.lookahead, self._clock.monotonic_s())

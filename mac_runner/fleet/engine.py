@@ -367,13 +367,7 @@ class InferenceEngine:
                 stack.push_async_callback(backend.close)
             await _all(backend.start() for backend in backends.values())
             dispatchers = {
-                name: Dispatcher(
-                    backend,
-                    retry=self._retry,
-                    clock=self._clock,
-                    on_event=self._event,
-                    is_queued_inside=fleet.model(name).is_swapped,
-                )
+                name: Dispatcher(backend, retry=self._retry, clock=self._clock, on_event=self._event)
                 for name, backend in backends.items()
             }
             running = _Running(fleet, dispatchers)
