@@ -16,8 +16,9 @@ from typing import Final
 
 from benchmarks.machine import row
 from mac_runner.clock import SystemClock
+from mac_runner.config import RetryConfig
 from mac_runner.environments.base import Policy
-from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy, run_conversations
+from mac_runner.scheduler import Progress, RequestScheduler, run_conversations
 from mac_runner.scheduler.restoration import Unrecorded
 from mac_runner.scheduler.state import Answered, Depart, ModelReady, Open, Opened, TasksExhausted
 from mac_runner.types import (
@@ -156,7 +157,7 @@ def _shell_s(conversations: int, capacity: int) -> float:
             work=work,
             backends={"m": _Engine(capacity)},
             recorder=Unrecorded(),
-            retry=RetryPolicy(),
+            retry=RetryConfig(),
             concurrency=None,
             clock=SystemClock(),
             stop=asyncio.Event(),

@@ -30,7 +30,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.config import Loaded, load_experiment
 from mac_runner.environments import build_environment
 from mac_runner.plan import plan_of
-from mac_runner.scheduler import RetryPolicy, run_conversations
+from mac_runner.scheduler import run_conversations
 from mac_runner.store import open_run
 from mac_runner.types import JsonObject, Reply, Request
 from tests.vllm.tiny_model import make_tiny_model
@@ -145,7 +145,7 @@ async def play(loaded: Loaded, backend: VllmBackend, directory: Path) -> tuple[P
             work=run.unfinished(),
             backends={"m": asked},
             recorder=run,
-            retry=RetryPolicy.of(loaded.experiment.retry_config),
+            retry=loaded.experiment.retry_config,
             concurrency=None,
             clock=clock,
             stop=asyncio.Event(),

@@ -23,7 +23,6 @@ from mac_runner.scheduler.engine_policy import (
     GiveUpEngine,
     RequestState,
     Retry,
-    RetryPolicy,
     next_step,
 )
 from mac_runner.scheduler.engines import generate
@@ -96,7 +95,7 @@ class Dispatcher:
 
     def __init__(self, backend: Backend, *, retry: RetryConfig, clock: Clock, on_event: OnEvent) -> None:
         self.backend = backend
-        self._retry = RetryPolicy.of(retry)
+        self._retry = retry
         self._clock = clock
         self._on_event = on_event
         self._engine = EngineState.of(backend.capacity, backend.lookahead)

@@ -26,7 +26,6 @@ from mac_runner.runs.engines import Engine, plan_engines
 from mac_runner.runs.measured import FileCalibration, RunCalibration, engine_model
 from mac_runner.runs.resampling import Recorded, Resampled, recorded_conversations
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
-from mac_runner.scheduler import RetryPolicy
 from mac_runner.simulation.engine import EngineModel
 from mac_runner.simulation.forecast import Forecast
 from mac_runner.simulation.replies import ReplySource, ScriptedReplies
@@ -253,7 +252,7 @@ class _Planned:
             experiment_name=setup.name,
             tasks=tasks,
             engines=self._plan.served[setup.slug],
-            retry=RetryPolicy.of(setup.experiment.retry_config),
+            retry=setup.experiment.retry_config,
         )
         return load, replies
 

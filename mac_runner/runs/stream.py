@@ -25,7 +25,7 @@ from mac_runner.errors import StoreError
 from mac_runner.runs.measurement import measure_of
 from mac_runner.runs.setup import Setup
 from mac_runner.runs.summary import summary_of
-from mac_runner.scheduler import Job, RetryPolicy, Source
+from mac_runner.scheduler import Job, Source
 from mac_runner.scheduler.policies import Policies
 from mac_runner.store import Run, merge_accounting, open_run
 from mac_runner.store.lock import LeaseWatch
@@ -133,7 +133,7 @@ def open_setup(
         experiment_name=setup.name,
         engines=engines,
         recorder=run,
-        retry=RetryPolicy.of(setup.experiment.retry_config),
+        retry=setup.experiment.retry_config,
         measure=measure_of(setup.experiment),
     )
     to_begin = run.counts.planned - run.counts.done

@@ -7,7 +7,6 @@ engines; `Progress` is what others may read meanwhile.
 
 from __future__ import annotations
 
-from mac_runner.scheduler.engine_policy import RetryPolicy
 from mac_runner.scheduler.interfaces import Job, Recorder, RunLog, Source, Work
 from mac_runner.scheduler.metrics import Accounting, Progress
 from mac_runner.scheduler.restoration import Restoration
@@ -25,7 +24,6 @@ __all__ = [
     "Recorder",
     "RequestScheduler",
     "Restoration",
-    "RetryPolicy",
     "RunLog",
     "RunResult",
     "Source",

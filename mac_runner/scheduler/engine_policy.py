@@ -69,68 +69,6 @@ _BUSY_DOUBLINGS_MAX: Final = 2
 _HASHES: Final = 1 << 63
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
-    """The bounds of one request over all its sendings."""
-
-    max_attempts: int = 5
-    """Sendings that count as attempts."""
-    backoff_s: float = 1.0
-    """The pause before the second sending; it doubles each time."""
-    backoff_s_max: float = 30.0
-    """The longest pause between two sendings."""
-    request_deadline_s: float = 600.0
-    """The time for all sendings and pauses together."""
-    engine_patience_s: float = 60.0
-    """How long a run waits for an engine under suspicion."""
-
-    @classmethod
-    def of(cls, config: RetryConfig) -> RetryPolicy:
-        """The policy of an experiment's `retry_config`."""
-        return cls(
-            max_attempts=config.max_attempts,
-            backoff_s=config.backoff_s,
-            backoff_s_max=config.backoff_s_max,
-            request_deadline_s=config.request_deadline_s,
-            engine_patience_s=config.engine_patience_s,
-        )
-
-    def pause_s(
-        self,
-        fault: TransientBackendError,
-        *,
-        sending: int,
-        turned_away: int = 0,
-        is_answering: bool = False,
-        is_at_once: bool = False,
-        elapsed_s: float,
-        jitter: float,
-    ) -> float | None:
-        """Seconds until the request is sent again, or None when its attempts or its time are used up.
-
-        `sending` counts the sendings so far. `turned_away` are those of them that count as no attempt.
-        `is_answering`: the engine answered another request since the previous fault of this one. `is_at_once`: without
-        a pause, if at all. `elapsed_s` is what is charged to the deadline so far. `jitter` is in [0, 1).
-
-        Pauses double and are drawn from the upper half of the range, so that requests that failed together do not
-        return together. A `Retry-After` is respected up to RETRY_AFTER_S_MAX. A busy engine that names a time, or that
-        answers others, is asked again as soon as after a first fault; a little later for a turn it refused often.
-        """
-        if fault.is_attempt and sending - turned_away >= self.max_attempts:
-            return None
-        if is_at_once:
-            return 0.0 if elapsed_s < self.request_deadline_s else None
-        doublings = sending - 1
-        if fault.is_busy and (is_answering or fault.retry_after_s is not None):
-            doublings = min(max(0, turned_away - TURNED_AWAY_MAX), _BUSY_DOUBLINGS_MAX)
-        # The bound on the exponent keeps a large `max_attempts` from overflowing a float.
-        ceiling_s = min(self.backoff_s_max, self.backoff_s * 2.0 ** min(doublings, 60))
-        delay_s = ceiling_s * (0.5 + 0.5 * jitter)
-        if fault.retry_after_s is not None and fault.retry_after_s > delay_s:
-            delay_s = min(fault.retry_after_s * (1.0 + 0.1 * jitter), RETRY_AFTER_S_MAX)
-        return delay_s if elapsed_s + delay_s < self.request_deadline_s else None
-
-
 @dataclass(slots=True)
 class RequestState:
     """The sendings of one turn so far."""
@@ -292,7 +230,7 @@ def next_step(
     *,
     name: str,
     conversation: int | str,
-    retry: RetryPolicy,
+    retry: RetryConfig,
     now_s: float,
     deaths: int = 0,
     is_wanted: bool = True,
@@ -339,7 +277,7 @@ def _pause_s(
     request: RequestState,
     fault: TransientBackendError,
     engine: EngineState,
-    retry: RetryPolicy,
+    retry: RetryConfig,
     now_s: float,
     *,
     is_at_once: bool,
@@ -349,7 +287,8 @@ def _pause_s(
         request.turned_away, request.charged_from_s = 0, now_s
     request.turned_away += not fault.is_attempt
     is_answering, request.answers_seen = engine.answers > request.answers_seen, engine.answers
-    return retry.pause_s(
+    return pause_s(
+        retry,
         fault,
         sending=request.sending - request.forgiven,
         turned_away=request.turned_away,
@@ -358,6 +297,42 @@ def _pause_s(
         elapsed_s=now_s - request.charged_from_s,
         jitter=jitter(request.request_id, request.sending),
     )
+
+
+def pause_s(
+    retry: RetryConfig,
+    fault: TransientBackendError,
+    *,
+    sending: int,
+    turned_away: int = 0,
+    is_answering: bool = False,
+    is_at_once: bool = False,
+    elapsed_s: float,
+    jitter: float,
+) -> float | None:
+    """Seconds until the request is sent again, or None when its attempts or its time are used up.
+
+    `sending` counts the sendings so far. `turned_away` are those of them that count as no attempt.
+    `is_answering`: the engine answered another request since the previous fault of this one. `is_at_once`: without
+    a pause, if at all. `elapsed_s` is what is charged to the deadline so far. `jitter` is in [0, 1).
+
+    Pauses double and are drawn from the upper half of the range, so that requests that failed together do not
+    return together. A `Retry-After` is respected up to RETRY_AFTER_S_MAX. A busy engine that names a time, or that
+    answers others, is asked again as soon as after a first fault; a little later for a turn it refused often.
+    """
+    if fault.is_attempt and sending - turned_away >= retry.max_attempts:
+        return None
+    if is_at_once:
+        return 0.0 if elapsed_s < retry.request_deadline_s else None
+    doublings = sending - 1
+    if fault.is_busy and (is_answering or fault.retry_after_s is not None):
+        doublings = min(max(0, turned_away - TURNED_AWAY_MAX), _BUSY_DOUBLINGS_MAX)
+    # The bound on the exponent keeps many sendings that count as no attempt from overflowing a float.
+    ceiling_s = min(retry.backoff_s_max, retry.backoff_s * 2.0 ** min(doublings, 60))
+    delay_s = ceiling_s * (0.5 + 0.5 * jitter)
+    if fault.retry_after_s is not None and fault.retry_after_s > delay_s:
+        delay_s = min(fault.retry_after_s * (1.0 + 0.1 * jitter), RETRY_AFTER_S_MAX)
+    return delay_s if elapsed_s + delay_s < retry.request_deadline_s else None
 
 
 def jitter(request_id: str, sending: int) -> float:

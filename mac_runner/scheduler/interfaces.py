@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from mac_runner.config import RetryConfig
 from mac_runner.environments.base import Environment
 from mac_runner.errors import StoreError
-from mac_runner.scheduler.engine_policy import RetryPolicy
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
 
 
@@ -81,7 +81,7 @@ class Source:
     engines: Mapping[str, str]
     """For each model of the experiment, the engine of the run that serves it."""
     recorder: Recorder
-    retry: RetryPolicy
+    retry: RetryConfig
     measure: Callable[[JsonObject], JsonObject] | None = None
     """What its metrics make of a transcript, if it has any."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from mac_runner.config import RetryConfig
 from mac_runner.environments.base import Environment
 from mac_runner.errors import ConfigError, ConversationError, RunDirectoryError, StoreError
 from mac_runner.scheduler.conversation import LiveConversation
-from mac_runner.scheduler.engine_policy import RetryPolicy
 from mac_runner.scheduler.interfaces import Source
 from mac_runner.store import build_transcript
 from mac_runner.store.records import entry
@@ -66,7 +66,7 @@ class Restoration:
             experiment_name=experiment_name,
             engines={name: name for name in models},
             recorder=Unrecorded(),
-            retry=RetryPolicy(),
+            retry=RetryConfig(),
         )
 
     def __call__(self, task: Task, replies: Sequence[RecordedReply], row: JsonObject) -> JsonObject | None:

@@ -18,13 +18,14 @@ from weakref import WeakSet
 
 from mac_runner.backends.base import Backend, isolates, on_resize
 from mac_runner.clock import Clock, iso
+from mac_runner.config import RetryConfig
 from mac_runner.environments.base import Environment
 from mac_runner.errors import AlikeFailuresError, EngineCrashedError, EngineDeadError, MacRunnerError
 from mac_runner.failures import ALIKE_MAX
 from mac_runner.printable import printable
 from mac_runner.scheduler.attempt import AttemptRunner, LoopFairness, RunContext
 from mac_runner.scheduler.conversation import LiveConversation
-from mac_runner.scheduler.engine_policy import RetryPolicy, suspects
+from mac_runner.scheduler.engine_policy import suspects
 from mac_runner.scheduler.engines import first_error, started
 from mac_runner.scheduler.interfaces import Job, Recorder, RunLog, SoleWork, Source, Work
 from mac_runner.scheduler.metrics import Accounting, Progress
@@ -72,7 +73,7 @@ async def run_conversations(
     work: Iterator[tuple[Task, tuple[RecordedReply, ...]]],
     backends: Mapping[str, Backend],
     recorder: Recorder,
-    retry: RetryPolicy,
+    retry: RetryConfig,
     concurrency: int | None,
     clock: Clock,
     stop: asyncio.Event,

@@ -23,6 +23,7 @@ from mac_runner.scheduler.engine_policy import (
     Retry,
     jitter,
     next_step,
+    pause_s,
 )
 from mac_runner.scheduler.engines import generate
 from mac_runner.scheduler.policies import EngineWeights, Policies

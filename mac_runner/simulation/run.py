@@ -23,9 +23,10 @@ from typing import Final, NamedTuple
 
 from mac_runner.backends.base import Backend
 from mac_runner.bottleneck import BUSY_SHARE_MIN, CPU_SHARE_MIN, WAITING_MIN
+from mac_runner.config import RetryConfig
 from mac_runner.environments.base import Environment
 from mac_runner.plan import Plan
-from mac_runner.scheduler import Job, Progress, RetryPolicy, Source, run_pooled
+from mac_runner.scheduler import Job, Progress, Source, run_pooled
 from mac_runner.scheduler.restoration import Unrecorded
 from mac_runner.simulation.alone import AloneEngine
 from mac_runner.simulation.engine import Client, EngineModel, ModelledEngine
@@ -61,7 +62,7 @@ class Load:
     tasks: Plan
     engines: Mapping[str, str]
     """For each model, the engine that serves it."""
-    retry: RetryPolicy
+    retry: RetryConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from mac_runner.backends import Backend
 from mac_runner.backends.http.testing import SendingError
 from mac_runner.backends.testing import ScriptedBackend
 from mac_runner.clock import SystemClock
+from mac_runner.config import RetryConfig
 from mac_runner.errors import (
     ConfigError,
     EngineDeadError,
@@ -24,7 +25,7 @@ from mac_runner.errors import (
     RequestRefusedError,
     TransientBackendError,
 )
-from mac_runner.scheduler import RetryPolicy, RunResult
+from mac_runner.scheduler import RunResult
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, Request
 from tests.attacks.mutation import places
@@ -271,7 +272,7 @@ GOOD: dict[str, Callable[[Received], bytes]] = {
 @pytest.mark.parametrize("protocol", GOOD)
 def test_whatever_is_answered_with_200_fails_conversations_at_most(protocol: str, share: float) -> None:
     """The same request always gets the same answer, so that no other try helps; the run ends all the same."""
-    impatient = RetryPolicy(max_attempts=2, backoff_s=0.0, backoff_s_max=0.0, engine_patience_s=0.0)
+    impatient = RetryConfig(max_attempts=2, backoff_s=0.0, backoff_s_max=0.0, engine_patience_s=1e-9)
     results: list[RunResult] = []
     for seed in range(4 * SCALE):
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mac_runner.plan import Shard
 from mac_runner.runs import RunRequest, Setup, set_up
-from mac_runner.scheduler import RetryPolicy, run_conversations
+from mac_runner.scheduler import run_conversations
 from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.store import open_run
 from mac_runner.types import JsonObject, JsonValue
@@ -81,7 +81,7 @@ async def _program(setup: Setup, directory: Path, slots: int) -> float:
             work=run.unfinished(),
             backends={"panel": engine},
             recorder=run,
-            retry=RetryPolicy.of(setup.experiment.retry_config),
+            retry=setup.experiment.retry_config,
             concurrency=None,
             clock=SimulatedClock(),
             stop=asyncio.Event(),

@@ -9,8 +9,9 @@ from functools import cache
 from typing import Any, cast
 
 from mac_runner.backends import Backend
+from mac_runner.config import RetryConfig
 from mac_runner.environments import Environment
-from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy, RunResult, run_conversations
+from mac_runner.scheduler import Progress, RequestScheduler, RunResult, run_conversations
 from mac_runner.scheduler.testing import Action, Answered, Depart, Event, Faulted, ModelReady, Opened
 from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.types import JsonValue, Turn
@@ -27,7 +28,7 @@ class Stage:
     environment: Environment = field(default_factory=ToyEnvironment)
     backends: Mapping[str, Backend] = field(default_factory=dict)
     recorder: MemoryRecorder = field(default_factory=MemoryRecorder)
-    retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(max_attempts=50))
+    retry: RetryConfig = field(default_factory=lambda: RetryConfig(max_attempts=50))
     concurrency: int | None = None
     loop_seed: int = 0
     stop_at_s: float | None = None

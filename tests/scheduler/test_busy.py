@@ -10,8 +10,8 @@ import pytest
 
 from mac_runner.backends import PassingBackend
 from mac_runner.backends.testing import destination, isolates, on_resize, uncharged
+from mac_runner.config import RetryConfig
 from mac_runner.errors import EngineDeadError, TransientBackendError
-from mac_runner.scheduler import RetryPolicy
 from mac_runner.types import Destination, Reply, Request
 from tests.scheduler.conftest import Stage, alone
 from tests.sim.engine import LimitedService, SimulatedEngine
@@ -48,7 +48,7 @@ def test_a_service_of_so_many_a_second_answers_that_many(latency_s_max: float, p
 @pytest.mark.parametrize("pause_s", [None, 1.0])
 def test_a_slow_service_answers_within_a_short_deadline(pause_s: float | None) -> None:
     service = LimitedService(capacity=16, per_s=2, pause_s=pause_s)
-    retry = RetryPolicy(max_attempts=3, request_deadline_s=40.0)
+    retry = RetryConfig(max_attempts=3, request_deadline_s=40.0)
     stage = alone(service, 60, retry=retry)
 
     assert stage.play().failed == 0
@@ -60,7 +60,7 @@ def test_waiting_for_a_service_that_is_busy_for_all_takes_no_request_its_time(pa
     """While one request is tried after the other, each of the others waits longer than its deadline allows."""
     service = LimitedService(capacity=16, pause_s=pause_s)
     service.opens_at_s = 200.0
-    stage = alone(service, 60, retry=RetryPolicy(request_deadline_s=30.0))
+    stage = alone(service, 60, retry=RetryConfig(request_deadline_s=30.0))
 
     assert stage.play().failed == 0
 
@@ -114,7 +114,7 @@ class Queueing(SimulatedEngine):
 
 
 def played(engine: Queueing) -> Stage:
-    retry = RetryPolicy(request_deadline_s=DEADLINE_S, engine_patience_s=1e6)
+    retry = RetryConfig(request_deadline_s=DEADLINE_S, engine_patience_s=6e5)
     stage = alone(engine, WORK, retry=retry)
     stage.play()
     return stage

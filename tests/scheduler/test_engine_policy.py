@@ -17,7 +17,6 @@ from mac_runner.errors import (
     RequestTimeoutError,
     TransientBackendError,
 )
-from mac_runner.scheduler import RetryPolicy
 from mac_runner.scheduler.testing import (
     ANSWERS_TO_GROW,
     ENGINE_BUSY_S_MAX,
@@ -36,10 +35,11 @@ from mac_runner.scheduler.testing import (
     Retry,
     jitter,
     next_step,
+    pause_s,
 )
 from mac_runner.types import Turn
 
-PATIENCE_S = RetryPolicy().engine_patience_s
+PATIENCE_S = RetryConfig().engine_patience_s
 
 FAULT = TransientBackendError("connection reset")
 BUSY = TransientBackendError("429", is_busy=True)
@@ -47,7 +47,7 @@ DEATH = TransientBackendError("engine died", is_engine_death=True)
 ELSEWHERE = TransientBackendError("reset", is_engine_death=True, goes_elsewhere=True)
 UNREACHABLE = TransientBackendError("no route", is_unreachable=True)
 ODD = TransientBackendError("no text", has_answered=True)
-POLICY = RetryPolicy(max_attempts=3, backoff_s=1.0, backoff_s_max=8.0, request_deadline_s=100.0)
+POLICY = RetryConfig(max_attempts=3, backoff_s=1.0, backoff_s_max=8.0, request_deadline_s=100.0)
 TURN = Turn(round=0, agent="ann", model="m", place=0)
 LIMIT = 64
 
@@ -65,7 +65,7 @@ def step(
     now_s: float = 1.0,
     deaths: int = 0,
     is_wanted: bool = True,
-    retry: RetryPolicy | None = None,
+    retry: RetryConfig | None = None,
     server: str | None = None,
     conversation: int = 7,
 ) -> NextStep:
@@ -106,7 +106,7 @@ def spent() -> EngineState:
 ATTEMPT = TransientBackendError("500", goes_elsewhere=True)
 REFUSED, LATE = RequestRefusedError("400"), RequestTimeoutError("too late")
 LONGEST = Retry(POLICY.backoff_s_max)
-HASTY, PATIENT = (RetryPolicy.of(RetryConfig(engine_patience_s=patience_s)) for patience_s in (5.0, 3600.0))
+HASTY, PATIENT = (RetryConfig(engine_patience_s=patience_s) for patience_s in (5.0, 3600.0))
 TABLE: list[tuple[str, BackendError, dict[str, Any], NextStep | type]] = [
     ("2: a turn that is not wanted is not sent again", FAULT, {"is_wanted": False}, Fail),
     ("3: a refusal fails a request", REFUSED, {}, failed("RequestRefusedError: 400")),
@@ -260,45 +260,52 @@ def named(retry_after_s: float, **how: bool) -> TransientBackendError:
 
 
 @pytest.mark.parametrize(
-    ("fault", "policy", "pauses"),
+    ("fault", "retry", "pauses"),
     [
         # They double up to their bound, and being turned away costs time and no attempt.
-        (FAULT, RetryPolicy(max_attempts=9, backoff_s=1.0, backoff_s_max=6.0), [0.5, 1.0, 2.0, 3.0, 3.0]),
-        (BUSY, RetryPolicy(max_attempts=1, backoff_s=1.0, backoff_s_max=6.0), [0.5, 1.0, 2.0, 3.0, 3.0]),
-        (UNREACHABLE, RetryPolicy(max_attempts=1, backoff_s=1.0, backoff_s_max=6.0), [0.5, 1.0, 2.0, 3.0, 3.0]),
+        (FAULT, RetryConfig(max_attempts=9, backoff_s=1.0, backoff_s_max=6.0), [0.5, 1.0, 2.0, 3.0, 3.0]),
+        (BUSY, RetryConfig(max_attempts=1, backoff_s=1.0, backoff_s_max=6.0), [0.5, 1.0, 2.0, 3.0, 3.0]),
+        (UNREACHABLE, RetryConfig(max_attempts=1, backoff_s=1.0, backoff_s_max=6.0), [0.5, 1.0, 2.0, 3.0, 3.0]),
         # A busy engine that says how soon is asked that soon each time.
-        (named(2.0, is_busy=True), RetryPolicy(backoff_s=1.0, backoff_s_max=30.0), [2.0] * 50),
+        (named(2.0, is_busy=True), RetryConfig(backoff_s=1.0, backoff_s_max=30.0), [2.0] * 50),
         # What is asked for is respected up to its bound.
-        (named(20.0), RetryPolicy(), [20.0]),
-        (named(1e9), RetryPolicy(), [RETRY_AFTER_S_MAX]),
-        (named(math.inf), RetryPolicy(), [RETRY_AFTER_S_MAX]),
-        (named(-1.0), RetryPolicy(), [0.5]),
-        (named(math.nan), RetryPolicy(), [0.5]),
-        (named(0.0), RetryPolicy(), [0.5]),
+        (named(20.0), RetryConfig(), [20.0]),
+        (named(1e9), RetryConfig(), [RETRY_AFTER_S_MAX]),
+        (named(math.inf), RetryConfig(), [RETRY_AFTER_S_MAX]),
+        (named(-1.0), RetryConfig(), [0.5]),
+        (named(math.nan), RetryConfig(), [0.5]),
+        (named(0.0), RetryConfig(), [0.5]),
     ],
 )
-def test_pauses_before_sendings(fault: TransientBackendError, policy: RetryPolicy, pauses: list[float]) -> None:
-    found = [policy.pause_s(fault, sending=sending + 1, elapsed_s=0.0, jitter=0.0) for sending in range(len(pauses))]
+def test_pauses_before_sendings(fault: TransientBackendError, retry: RetryConfig, pauses: list[float]) -> None:
+    found = [pause_s(retry, fault, sending=sending + 1, elapsed_s=0.0, jitter=0.0) for sending in range(len(pauses))]
 
     assert found == pauses
-    assert policy.pause_s(fault, sending=1, elapsed_s=policy.request_deadline_s - 0.4, jitter=0.0) is None
+    assert pause_s(retry, fault, sending=1, elapsed_s=retry.request_deadline_s - 0.4, jitter=0.0) is None
 
 
 @pytest.mark.ci
-@given(attempt=st.integers(1, 5000), draw=st.floats(0, 1, exclude_max=True), elapsed=st.floats(0, 1e4))
-def test_every_decision_is_within_the_bounds(attempt: int, draw: float, elapsed: float) -> None:
-    policy = RetryPolicy(max_attempts=4000)
-    pause = policy.pause_s(FAULT, sending=attempt, elapsed_s=elapsed, jitter=draw)
+@given(
+    fault=st.sampled_from([FAULT, UNREACHABLE]),
+    sending=st.integers(1, 5000),
+    draw=st.floats(0, 1, exclude_max=True),
+    elapsed=st.floats(0, 1e4),
+)
+def test_every_decision_is_within_the_bounds(
+    fault: TransientBackendError, sending: int, draw: float, elapsed: float
+) -> None:
+    retry = RetryConfig(max_attempts=100)
+    pause = pause_s(retry, fault, sending=sending, elapsed_s=elapsed, jitter=draw)
 
-    if attempt >= policy.max_attempts:
+    if fault is FAULT and sending >= retry.max_attempts:
         assert pause is None
     if pause is not None:
-        assert 0 <= pause <= policy.backoff_s_max
-        assert elapsed + pause < policy.request_deadline_s
+        assert 0 <= pause <= retry.backoff_s_max
+        assert elapsed + pause < retry.request_deadline_s
 
 
 def test_retry_after_never_shortens_the_pause_asked_for() -> None:
-    pause = RetryPolicy().pause_s(named(20.0), sending=1, elapsed_s=0.0, jitter=0.99)
+    pause = pause_s(RetryConfig(), named(20.0), sending=1, elapsed_s=0.0, jitter=0.99)
 
     assert pause is not None
     assert 20.0 < pause <= 22.0
@@ -310,12 +317,6 @@ def test_jitter_is_a_function_of_request_and_attempt() -> None:
     assert draws == [jitter(f"task/{n}", attempt) for n in range(50) for attempt in range(1, 5)]
     assert len(set(draws)) == len(draws)
     assert all(0 <= draw < 1 for draw in draws)
-
-
-def test_policy_is_what_the_experiment_asks_for() -> None:
-    asked = {"max_attempts": 7, "backoff_s": 2.0, "backoff_s_max": 3.0, "request_deadline_s": 4.0}
-
-    assert RetryPolicy.of(RetryConfig.model_validate(asked)) == RetryPolicy(**asked)  # type: ignore[arg-type]
 
 
 def test_retries_are_a_fifth_of_the_answers_and_a_few_to_begin_with() -> None:

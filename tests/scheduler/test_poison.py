@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
+from mac_runner.config import RetryConfig
 from mac_runner.errors import EngineCrashedError
-from mac_runner.scheduler import RetryPolicy
 from mac_runner.scheduler.testing import ENGINE_DEATHS_PER_TURN_MAX
 from mac_runner.types import Request
 from tests.faults.tier import SCALE
@@ -58,7 +58,7 @@ def dying_beside(engine: MortalEngine, *at_s: float) -> MortalEngine:
 @pytest.mark.parametrize("dice", range(4))
 def test_poison_fails_its_conversation_at_the_third_death_and_the_run_goes_on(dice: int, down_s: float) -> None:
     engine = MortalEngine(kills=is_poison, dice=dice, down_s=down_s)
-    stage = alone(engine, retry=RetryPolicy(max_attempts=3), loop_seed=dice)
+    stage = alone(engine, retry=RetryConfig(max_attempts=3), loop_seed=dice)
 
     assert stage.counts() == (11, 1)
     assert len(engine.deaths[-1]) == 1
@@ -101,7 +101,7 @@ def test_suspects_are_behind_all_others() -> None:
 
 def test_an_engine_that_dies_of_itself_costs_no_conversation() -> None:
     engine = dying_beside(MortalEngine(down_s=5.0), *(12.0 * number for number in range(1, 8)))
-    stage = alone(engine, retry=RetryPolicy(max_attempts=3))
+    stage = alone(engine, retry=RetryConfig(max_attempts=3))
 
     assert stage.counts() == (12, 0)
     assert len(engine.deaths) == 7

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from mac_runner.backends import Backend
+from mac_runner.config import RetryConfig
 from mac_runner.errors import StoreError
-from mac_runner.scheduler import Job, RetryPolicy, RunResult, Source, run_pooled
+from mac_runner.scheduler import Job, RunResult, Source, run_pooled
 from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import JsonValue, Reply, Request
 from tests.scheduler.conftest import Stage
@@ -65,7 +66,7 @@ class Part:
             experiment_name=self.name,
             engines=self.engines,
             recorder=self.recorder,
-            retry=RetryPolicy(max_attempts=50),
+            retry=RetryConfig(max_attempts=50),
         )
 
 

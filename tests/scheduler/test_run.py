@@ -16,6 +16,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import interrupt_on_signals
+from mac_runner.config import RetryConfig
 from mac_runner.errors import (
     AlikeFailuresError,
     BackendError,
@@ -25,7 +26,7 @@ from mac_runner.errors import (
     TransientBackendError,
 )
 from mac_runner.failures import ALIKE_MAX
-from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy
+from mac_runner.scheduler import Progress, RequestScheduler
 from mac_runner.scheduler.testing import CHECKPOINT_INTERVAL_S, ENGINE_BUSY_S_MAX, SHUTDOWN_GRACE_S
 from mac_runner.types import REPLY_CHARS_MAX, JsonObject, Reply, Request, Task
 from tests.attacks import odd_games
@@ -86,7 +87,7 @@ def metered(pause_s: float | None) -> Faulting:
 BROKEN = TransientBackendError("connection reset")
 BUSY = TransientBackendError("status 429", is_busy=True)
 AWAY = ConnectionRefusedError("nobody listens")
-FEW = RetryPolicy(max_attempts=3)
+FEW = RetryConfig(max_attempts=3)
 
 
 def test_run_publishes_every_conversation_once_and_closes_its_engines() -> None:
@@ -174,7 +175,7 @@ def test_a_pause_before_a_retry_holds_no_slot() -> None:
 
 
 def test_a_request_that_is_never_answered_fails_its_conversation_at_its_deadline() -> None:
-    stage = alone(hanging(), 1, retry=RetryPolicy(request_deadline_s=30.0))
+    stage = alone(hanging(), 1, retry=RetryConfig(request_deadline_s=30.0))
 
     assert stage.counts() == (0, 1)
     assert "RequestTimeoutError: model model-0: " in stage.failures[0]
@@ -253,7 +254,7 @@ def test_a_request_is_given_up_after_its_last_attempt() -> None:
     [
         (
             lambda: raising(AWAY),
-            {"work": 1, "agents": 1, "retry": RetryPolicy(max_attempts=3, engine_patience_s=600)},
+            {"work": 1, "agents": 1, "retry": RetryConfig(max_attempts=3, engine_patience_s=600)},
             *(r"model-0 .*nobody listens", 600.0, 60.0, 100),
         ),
         (lambda: raising(BUSY), {"work": 6, "retry": FEW}, r"last fault: .*status 429", ENGINE_BUSY_S_MAX, 120.0, 150),
@@ -291,10 +292,10 @@ def moody(sending: int) -> Exception | None:
     [
         (lambda: Faulting(lambda _sending: AWAY if now_s() < 45.0 else None), {"work": 6, "retry": FEW}, 45.0),
         (lambda: Faulting(lambda _sending: BROKEN if now_s() < 45.0 else None), {"work": 6, "retry": FEW}, 45.0),
-        (lambda: metered(None), {"retry": RetryPolicy(max_attempts=3, request_deadline_s=3600.0)}, 300.0),
-        (lambda: metered(55.0), {"retry": RetryPolicy(max_attempts=3, request_deadline_s=3600.0)}, 300.0),
+        (lambda: metered(None), {"retry": RetryConfig(max_attempts=3, request_deadline_s=3600.0)}, 300.0),
+        (lambda: metered(55.0), {"retry": RetryConfig(max_attempts=3, request_deadline_s=3600.0)}, 300.0),
         # What an engine turned away leaves all attempts to what it looked at.
-        (lambda: Faulting(moody), {"work": 4, "agents": 1, "retry": RetryPolicy(max_attempts=2)}, 5.0),
+        (lambda: Faulting(moody), {"work": 4, "agents": 1, "retry": RetryConfig(max_attempts=2)}, 5.0),
     ],
     ids=["away for a while", "broken for a while", "counts by the minute", "says for how long", "moody"],
 )

@@ -13,7 +13,8 @@ from mac_runner.backends import Backend
 from mac_runner.backends.http.testing import HttpBackend, OpenaiDialect
 from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.clock import SystemClock
-from mac_runner.scheduler import RetryPolicy, RunResult, run_conversations
+from mac_runner.config import RetryConfig
+from mac_runner.scheduler import RunResult, run_conversations
 from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import JsonValue
 from tests.patience import LIMIT_S
@@ -24,7 +25,7 @@ from tests.sim.toy import ToyEnvironment, Work
 S = TypeVar("S", bound=OpenaiServer)
 
 Settings: TypeAlias = Mapping[str, JsonValue]
-HASTY = RetryPolicy(max_attempts=50, backoff_s=0.01, backoff_s_max=0.05)
+HASTY = RetryConfig(max_attempts=50, backoff_s=0.01, backoff_s_max=0.05)
 
 
 def dialect_of(settings: Settings = MappingProxyType({}), *, has_tokens: bool = False) -> OpenaiDialect:
@@ -46,7 +47,7 @@ def backend_for(
     return HttpBackend("m", dialect, key=key, clock=SimulatedClock(), say=say)
 
 
-async def play(backend: Backend, work: Work, recorder: MemoryRecorder, *, retry: RetryPolicy = HASTY) -> RunResult:
+async def play(backend: Backend, work: Work, recorder: MemoryRecorder, *, retry: RetryConfig = HASTY) -> RunResult:
     """Play toy conversations of one model to their end."""
     return await run_conversations(
         environment=ToyEnvironment(),

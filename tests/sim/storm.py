@@ -21,8 +21,8 @@ from functools import cache
 from random import Random
 from typing import NamedTuple
 
+from mac_runner.config import RetryConfig
 from mac_runner.errors import EngineCrashedError, EngineDeadError, StoreError
-from mac_runner.scheduler import RetryPolicy
 from mac_runner.scheduler.testing import ENGINE_DEATHS_PER_TURN_MAX, SHUTDOWN_GRACE_S
 from mac_runner.simulation.testing import SimulatedLoop, simulate
 from mac_runner.types import Request, Turn
@@ -92,7 +92,7 @@ class Storm:
     token_budgets: tuple[int | None, ...]
     lookahead: int
     concurrency: int | None
-    retry: RetryPolicy
+    retry: RetryConfig
     weathers: tuple[Weather, ...]
     stops_at_s: tuple[float | None, ...]
     poison: str | None
@@ -110,7 +110,7 @@ class Storm:
             token_budgets=tuple(random.choice([None, None, 600, 2000]) for _ in range(workload.models)),
             lookahead=random.choice([0, 0, 1, 3]),
             concurrency=random.choice([None, None, 1, 2, 5]),
-            retry=RetryPolicy(
+            retry=RetryConfig(
                 max_attempts=random.choice([2, 5, 50]),
                 backoff_s_max=10.0,
                 request_deadline_s=random.choice([60.0, 200.0]),

@@ -9,9 +9,10 @@ from random import Random
 from typing import Any
 
 from mac_runner.backends import Backend
+from mac_runner.config import RetryConfig
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
 from mac_runner.runs import RunRequest, set_up
-from mac_runner.scheduler import Job, Progress, RetryPolicy, Source, run_pooled
+from mac_runner.scheduler import Job, Progress, Source, run_pooled
 from mac_runner.scheduler.testing import Unrecorded
 from mac_runner.simulation.testing import EngineModel, Load, ScriptedReplies, SimulatedClock, Study, simulate
 
@@ -44,7 +45,7 @@ def study(
         experiment_name=setup.name,
         tasks=setup.tasks,
         engines=dict.fromkeys(setup.experiment.model_definitions, "engine"),
-        retry=RetryPolicy(),
+        retry=RetryConfig(),
     )
     replies = ScriptedReplies(
         policy_of=lambda _conversation, _model: player, chars_per_token=CHARS_PER_TOKEN, tokens_of=tokens_of

@@ -21,7 +21,7 @@ from mac_runner.backends.http.testing import (
     Onward,
 )
 from mac_runner.clock import SystemClock
-from mac_runner.scheduler import RetryPolicy
+from mac_runner.config import RetryConfig
 
 URLS = ("http://a/v1", "http://b/v1", "http://c/v1")
 REST_S = ENDPOINT_REST_S
@@ -139,7 +139,7 @@ def test_endpoint_rests_for_as_long_as_it_asks(one: Endpoint) -> None:
 def test_endpoint_is_due_before_its_engine_is_taken_for_lost_however_long_a_pause_it_asks_for(
     rest: Callable[..., None],
 ) -> None:
-    endpoints, patience_s = Endpoints(URLS[:1]), RetryPolicy().engine_patience_s
+    endpoints, patience_s = Endpoints(URLS[:1]), RetryConfig().engine_patience_s
     rest(endpoints.all[0], 0.0, pause_s=patience_s)
 
     due_in_s = endpoints.due_in_s(0.0)

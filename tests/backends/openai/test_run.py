@@ -13,8 +13,9 @@ from typing import NamedTuple
 import pytest
 
 from mac_runner.backends.http import data_plane, endpoints
+from mac_runner.config import RetryConfig
 from mac_runner.errors import EngineDeadError
-from mac_runner.scheduler import RetryPolicy, RunResult
+from mac_runner.scheduler import RunResult
 from mac_runner.types import JsonValue, RecordedReply, Task
 from tests.backends.asking import HELD_S, Script, once_there
 from tests.sim.behaviour import Behaviour, Received, Reset, Say, echo, failure, flood
@@ -26,7 +27,7 @@ from tests.sim.toy import tasks
 
 WORK = tasks(12, models=1)
 
-FEW_ATTEMPTS = RetryPolicy(max_attempts=3, backoff_s=0.01, backoff_s_max=0.05)
+FEW_ATTEMPTS = RetryConfig(max_attempts=3, backoff_s=0.01, backoff_s_max=0.05)
 
 
 class Played(NamedTuple):
