@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from mac_runner.backends.http.stall import samples_of
 from mac_runner.backends.redaction import Redactor
 from mac_runner.http_library import aiohttp
 from mac_runner.types import JsonObject
@@ -20,7 +20,6 @@ from mac_runner.types import JsonObject
 LOOK_S: Final = 10.0
 """How long a look at an engine may take; readiness is looked for again and again."""
 PAGE_BYTES_MAX: Final = 4 << 20
-_SAMPLE: Final = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{[^}]*\})? ([-+.\deE]+)(?: \d+)?$", re.MULTILINE)
 _FIGURES: Final = {
     "vllm:generation_tokens_total": "made",
     "nano_completion_tokens_total": "made",
@@ -73,12 +72,12 @@ class Figures:
     """Requests that the engine works on, or that wait in it."""
 
 
-def figures_of(page: str) -> Figures:
+def figures_of(page: bytes) -> Figures:
     """The figures on a page for Prometheus."""
     found: dict[str, float] = {}
-    for name, value in _SAMPLE.findall(page):
+    for name, value in samples_of(page):
         if figure := _FIGURES.get(name):
-            found[figure] = found.get(figure, 0.0) + float(value)
+            found[figure] = found.get(figure, 0.0) + value
     tokens = Tokens(
         made=found.get("made", 0.0), read=found.get("sought", found.get("read", 0.0)), cached=found.get("cached", 0.0)
     )
@@ -134,8 +133,7 @@ class EngineClient:
 
     async def figures(self, base_url: str) -> Figures:
         """What the engine's page for Prometheus says."""
-        page = await self.get(base_url.removesuffix("/v1") + "/metrics")
-        return figures_of(page.decode("utf-8", "replace"))
+        return figures_of(await self.get(base_url.removesuffix("/v1") + "/metrics"))
 
     async def _ask(
         self, method: str, url: str, body: JsonObject | None, headers: Mapping[str, str], timeout_s: float

@@ -252,7 +252,7 @@ def test_last_error_is_the_cause_and_no_consequence(log: str, error: str | None)
     assert last_error(log) == (error if error or not log else log.strip())
 
 
-VLLM = """# HELP vllm:prompt_tokens_total Number of prefill tokens processed.
+VLLM = b"""# HELP vllm:prompt_tokens_total Number of prefill tokens processed.
 # TYPE vllm:prompt_tokens_total counter
 vllm:prompt_tokens_total{engine="0",model_name="m"} 1024.0
 vllm:generation_tokens_total{engine="0",model_name="m"} 1.5e+03
@@ -261,7 +261,7 @@ vllm:prefix_cache_hits_total{engine="0",model_name="m"} 750.0
 """
 
 
-NANO = """nano_prompt_tokens_total 200.0
+NANO = b"""nano_prompt_tokens_total 200.0
 nano_prompt_tokens_cached_total 50.0
 nano_completion_tokens_total 12.0
 """
@@ -269,9 +269,9 @@ nano_completion_tokens_total 12.0
 
 @pytest.mark.parametrize(
     ("page", "made", "hits"),
-    [(VLLM, 1500.0, 0.75), (NANO, 12.0, 0.25), ("nano_completion_tokens_total 0.0\n", 0.0, None)],
+    [(VLLM, 1500.0, 0.75), (NANO, 12.0, 0.25), (b"nano_completion_tokens_total 0.0\n", 0.0, None)],
 )
-def test_counters_of_an_engine_are_read(page: str, made: float, hits: float | None) -> None:
+def test_counters_of_an_engine_are_read(page: bytes, made: float, hits: float | None) -> None:
     tokens = figures_of(page).tokens
 
     assert tokens is not None
@@ -279,13 +279,15 @@ def test_counters_of_an_engine_are_read(page: str, made: float, hits: float | No
 
 
 def test_requests_in_flight_are_those_that_run_and_those_that_wait() -> None:
-    page = "nano_requests_running 3.0\nnano_requests_waiting 4.0\n"
+    page = b"nano_requests_running 3.0\nnano_requests_waiting 4.0\n"
 
     assert figures_of(page) == Figures(None, 7)
 
 
-@pytest.mark.parametrize("page", ["", "<html>not found</html>", "http_requests_total 7.0\n"])
-def test_page_without_known_counters_has_none(page: str) -> None:
+@pytest.mark.parametrize(
+    "page", [b"", b"<html>not found</html>", b"http_requests_total 7.0\n", b"nano_requests_running 1e999\n"]
+)
+def test_page_without_known_counters_has_none(page: bytes) -> None:
     assert figures_of(page) == Figures(None, None)
 
 

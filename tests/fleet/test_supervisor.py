@@ -41,7 +41,7 @@ FAILS = "import sys; sys.exit('Error: the weights of {model} are torn')"
 async def figures(url: str) -> Figures:
     """What an engine counts."""
     async with aiohttp.ClientSession() as session, session.get(url.removesuffix("/v1") + "/metrics") as answer:
-        return figures_of(await answer.text())
+        return figures_of(await answer.read())
 
 
 @awaited

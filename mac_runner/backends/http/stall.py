@@ -19,7 +19,8 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -29,23 +30,23 @@ from mac_runner.backends.http.answer import Answer
 from mac_runner.backends.http.endpoints import Endpoint, Endpoints
 from mac_runner.clock import Clock
 
-_COUNTER: Final = re.compile(
-    rb"^[\w:]*(?:tokens|tokens_predicted|nano_steps)_total(?:\{[^\n]*\})? +([0-9.eE+]+)(?: +\d+)?\s*$", re.MULTILINE
-)
+_SAMPLE: Final = re.compile(rb"^([A-Za-z_:][\w:]*)(?:\{[^\n]*\})? +([-+.\deE]+)(?: +-?\d+)?\s*$", re.MULTILINE)
+_COUNTERS: Final = ("tokens_total", "tokens_predicted_total", "nano_steps_total")
 """vLLM, SGLang, llama.cpp (with --metrics), Text Generation Inference and mac-serve name their counters so."""
+
+
+def samples_of(page: bytes) -> Iterator[tuple[str, float]]:
+    """The names on a page for Prometheus, each with a number; what is no finite number is left out."""
+    for name, text in _SAMPLE.findall(page):
+        with suppress(ValueError):
+            if math.isfinite(value := float(text)):
+                yield name.decode(), value
 
 
 def tokens_counted(page: bytes) -> float | None:
     """The sum of the token counters on a page for Prometheus; None if it has none."""
-    found = [_number(one) for one in _COUNTER.findall(page)]
+    found = [value for name, value in samples_of(page) if name.endswith(_COUNTERS)]
     return math.fsum(found) if found else None
-
-
-def _number(text: bytes) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 class Verdict(Enum):

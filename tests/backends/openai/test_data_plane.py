@@ -375,7 +375,7 @@ def test_token_counters_of_known_servers_are_read() -> None:
         b"sglang:generation_tokens_total{} 2 1700000000\n": 2,
         b"vllm:num_requests_running 3\nprocess_cpu_seconds_total 4\nhttp_requests_total 9\n": None,
         b"<html>404</html>": None,
-        b"x_tokens_total eee\n": 0,
+        b"x_tokens_total eee\nx_tokens_total 1e999\nx_tokens_total NaN\n": None,
         b"": None,
     }
     assert {page: tokens_counted(page) for page in pages} == pages
