@@ -77,7 +77,10 @@ PLACES: dict[str, set[str]] = {
     # Time is passed in, so that tests can simulate it.
     "read the time": {"clock.py"},
     # `http_errors` keeps the original for verdicts beside the quotation; the parser of `vllm` has no key.
-    "quote a server": {"backends/http_errors.py", "backends/redaction.py", "backends/vllm/arguments.py"},
+    "quote a server": {
+        *("backends/http_errors.py", "backends/redaction.py", "backends/server_text.py"),
+        "backends/vllm/arguments.py",
+    },
     "open files": {
         # The only file that writes, so that a test can make it fail.
         "store/disk.py",
@@ -288,7 +291,7 @@ def _privileges(module: Module) -> Iterator[tuple[str, str]]:
         for words, does in {
             # A sleep of nothing is only a turn for others.
             "read the time": call.name in TIME and call.arguments != ("0",),
-            "quote a server": call.name == "clipped" and module.room in ("backends", "fleet"),
+            "quote a server": call.name in {"clipped", "on_one_line"} and module.room in ("backends", "fleet"),
             "open files": _opens(call),
             "draw without a seed": call.name.endswith("SystemRandom") or (call.name in UNSEEDED and not call.arguments),
             "ask for any exception": _asks_for_any_exception(call),

@@ -103,14 +103,14 @@ class ErrorBody:
     text: str = ""
     """The original, for verdicts only; longer than what is quoted, since gateways put words of their own first."""
     quoted: str = ""
-    """The same redacted, for messages."""
+    """The same for messages, withheld if it repeats a key."""
     codes: frozenset[str] = frozenset()
     param: str = ""
     """The field of the request that the server objects to, if it names one."""
     status: int | None = None
     """The HTTP status that the body itself names; with status 200 this one decides."""
     generation: str = ""
-    """The reply that the model had made when the server gave the request up, redacted (Groq)."""
+    """The reply that the model had made when the server gave the request up, withheld if it repeats a key (Groq)."""
 
 
 def error_body_of(body: bytes, redactor: Redactor) -> ErrorBody:

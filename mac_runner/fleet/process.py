@@ -90,7 +90,7 @@ class LaneProcess:
         await self.gone()
 
     def last_error(self) -> str | None:
-        """The line of this engine's log that says why it ended, redacted; None when it printed nothing."""
+        """The line of its log that says why it ended, withheld if it repeats a secret; None when it printed nothing."""
         try:
             size = _size(self._log)
             start = self._log_from if size >= self._log_from else 0

@@ -6,16 +6,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from mac_runner.backends.redaction import Redactor
 from mac_runner.runs import claims
 from mac_runner.runs.setup import ExperimentSet
 from mac_runner.secrecy import secrets_in
 from mac_runner.store.mirror import Mirror
-
-_WORDS_CHARS_MAX: Final = 2_000
-"""Of why a copy failed, with the names of the directory and the URL."""
 
 
 @contextmanager
@@ -28,7 +24,7 @@ def mirrored(
         return
     # A file system has its secrets from the environment, and its errors quote what a server says.
     redactor = Redactor(*secrets_in(os.environ))
-    mirror = Mirror(url, chosen.directory, say=lambda line: say(redactor.quoted(line, _WORDS_CHARS_MAX)))
+    mirror = Mirror(url, chosen.directory, say=say, quoted=redactor.quoted)
     for directory in _finished(chosen):
         mirror.add(directory)
     try:

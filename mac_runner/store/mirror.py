@@ -173,15 +173,24 @@ def _write(files: FileSystem, root: str, record: Record) -> None:
 class Mirror:
     """Copies run directories to a URL on a thread of its own. A copy that fails harms no run: it is said."""
 
-    def __init__(self, url: str, base: Path, *, say: Callable[[str], None], disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        base: Path,
+        *,
+        say: Callable[[str], None],
+        quoted: Callable[[str], str],
+        disk: Disk | None = None,
+    ) -> None:
         """The copy of `base` is at the URL itself, and that of a directory below it below the URL.
 
-        `say` receives what failed.
+        `say` receives what failed, with the words of the file system as `quoted` gives them: they may hold a secret.
         """
         self._files, self._root = file_system(url)
         self._url = url
         self._base = base
         self._say = say
+        self._quoted = quoted
         self._disk = disk or Disk()
         self._thread = DaemonExecutor(1, "mac-runner-mirror")
         self._copies: dict[Path, Future[int]] = {}
@@ -203,7 +212,8 @@ class Mirror:
         self._thread.shutdown(wait=False)
         for directory, fault in faults.items():
             if isinstance(fault, MacRunnerError):
-                self._say(f"{directory} was not copied to {self._url}: {fault}; the next start tries again")
+                why = self._quoted(str(fault))
+                self._say(f"{directory} was not copied to {self._url}: {why}; the next start tries again")
             elif fault is not None:
                 raise fault
 

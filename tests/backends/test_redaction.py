@@ -27,6 +27,7 @@ from mac_runner.backends.ollama.testing import OllamaDialect, follow_pull, told
 from mac_runner.backends.testing import (
     ENGINE_ERROR_CHARS_MAX,
     KEY_CHARS_MAX,
+    WITHHELD,
     Redactor,
     clipped,
     key_in,
@@ -109,7 +110,7 @@ places_one_in = pytest.mark.parametrize(
 
 
 @places_one_in
-def test_key_is_redacted_at_every_offset_in_every_encoding_and_case(every: int) -> None:
+def test_key_is_withheld_at_every_offset_in_every_encoding_and_case(every: int) -> None:
     """Whatever is left out of a quotation, and wherever it is cut. A blank is left out, a letter is not."""
     leaks, tried = [], 0
     offsets = (*range(45), *range(110, 165))
@@ -126,7 +127,7 @@ def test_key_is_redacted_at_every_offset_in_every_encoding_and_case(every: int) 
 
 
 @places_one_in
-def test_any_piece_of_the_key_is_redacted_in_any_encoding(every: int) -> None:
+def test_any_piece_of_the_key_is_withheld_in_any_encoding(every: int) -> None:
     """Whatever a server leaves out before and behind it."""
     key = KEYS["short"]
     redactor = Redactor(key)
@@ -142,7 +143,7 @@ def test_any_piece_of_the_key_is_redacted_in_any_encoding(every: int) -> None:
     assert not leaks[:5], len(leaks)
 
 
-def test_key_is_redacted_wherever_a_quotation_of_full_length_ends() -> None:
+def test_key_is_withheld_wherever_a_quotation_of_full_length_ends() -> None:
     key = KEYS["short"]
     redactor = Redactor(key)
     for before in range(4 * ENGINE_ERROR_CHARS_MAX + len(key)):
@@ -153,11 +154,11 @@ def test_key_is_redacted_wherever_a_quotation_of_full_length_ends() -> None:
 @pytest.mark.ci
 @example(key="00000000", text=[("\x90", "half of it")])
 @given(
-    key=st.text(PRINTABLE, min_size=8, max_size=60),
+    key=st.text(PRINTABLE, min_size=7, max_size=60).map("7{}".format),  # With a digit it looks like no words.
     text=st.lists(st.tuples(st.text(max_size=9), st.sampled_from(sorted(ENCODINGS))), max_size=4),
 )
 @settings(max_examples=100)
-def test_any_key_is_redacted_in_any_text(key: str, text: list[tuple[str, str]]) -> None:
+def test_any_key_is_withheld_in_any_text(key: str, text: list[tuple[str, str]]) -> None:
     said = "".join(before + ENCODINGS[name](key) for before, name in text)
     shown = Redactor(key).quoted(said)
     folded = key.lower()
@@ -166,7 +167,7 @@ def test_any_key_is_redacted_in_any_text(key: str, text: list[tuple[str, str]]) 
 
 
 def test_reader_sees_the_key_in_every_encoding() -> None:
-    """What is not redacted does leak, or else the tests above would show nothing."""
+    """What is not withheld does leak, or else the tests above would show nothing."""
     unseen = [
         (kind, name)
         for kind, key in KEYS.items()
@@ -250,7 +251,7 @@ def _shown(ask: Callable[[Redactor], object], redactor: Redactor) -> str:
 
 
 @places_one_in
-def test_key_is_redacted_in_all_that_a_server_can_say_at_every_offset(every: int) -> None:
+def test_key_is_withheld_in_all_that_a_server_can_say_at_every_offset(every: int) -> None:
     key = KEYS["odd"]
     redactor = Redactor(key)
     leaks = []
@@ -264,16 +265,16 @@ def test_key_is_redacted_in_all_that_a_server_can_say_at_every_offset(every: int
     assert not leaks[:5], len(leaks)
 
 
-def test_reply_that_repeats_the_key_is_redacted() -> None:
+def test_reply_that_repeats_the_key_is_withheld() -> None:
     """Also where the reply ends in the middle of it."""
     for kind, key in KEYS.items():
         redactor = Redactor(key)
         for name in sorted(set(ENCODINGS) - {"masked by the server", "its end", "zero widths", "base64 in JSON"}):
             echo = ENCODINGS[name](key)
             for text in (echo, f"Bearer {echo}", f"I was sent \u2018{echo}\u2019, and {echo} again."):
-                assert leak_in(redactor.reply(text), key) is None, (kind, name, text)
+                assert redactor.reply(text) == WITHHELD, (kind, name, text)
         for size in range(21, len(key)):
-            assert leak_in(redactor.reply(f"Bearer {key[:size]}"), key) is None, (kind, size)
+            assert redactor.reply(f"Bearer {key[:size]}") == WITHHELD, (kind, size)
 
 
 def test_reply_that_does_not_repeat_the_key_is_left_alone() -> None:
@@ -287,19 +288,36 @@ def test_reply_that_does_not_repeat_the_key_is_left_alone() -> None:
         assert Redactor(key).reply("\u00e9" + words) == "\u00e9" + words, key
 
 
-@pytest.mark.parametrize("key", ["x", "none", "EMPTY", "ollama", "dummy"])
-def test_placeholder_is_redacted_as_a_word_of_its_own(key: str) -> None:
-    redactor = Redactor(key)
+@pytest.mark.parametrize("key", ["x", "a1b2", "none", "EMPTY", "ollama", "dummy", "no-key", "Private"])
+def test_nothing_is_withheld_for_a_placeholder(key: str) -> None:
+    said = f"Bearer {key.upper()}, {key.lower()}%2c &quot;{key}&quot; ollama3"
 
-    for before in (*range(45), *range(150, 165)):
-        shown = redactor.quoted(f"{'.' * before} Bearer {key.upper()}, {key.lower()}%2c &quot;{key}&quot;", 40)
-        assert key.lower() not in shown.lower()
-    told = "llama3 ollamas emptying dummys nonesuch ax"
-    assert redactor.quoted(told) == told
+    assert Redactor(key).quoted(said) == said
 
 
-def test_short_key_that_is_no_word_is_redacted_by_its_runs() -> None:
-    assert Redactor("a1b2c3").quoted("sent a1b2c, or XA1B2C3X") == "sent ***, or X***X"
+def test_quotation_is_withheld_whole_from_the_fifth_character_of_a_key_in_a_row_on() -> None:
+    redactor = Redactor("a1b2c3", None, "Zy-9xW")
+
+    for said in ("sent a1b2 and 2c3", "zy-9 X9XW"):
+        assert redactor.quoted(said) == said
+    for said in ("sent a1b2c, or so", "sent XA1B2C3X", "ZY-9X or a1b2"):
+        assert redactor.quoted(said) == WITHHELD
+
+
+def test_words_of_a_key_that_looks_like_words_are_no_reason_to_withhold() -> None:
+    redactor = Redactor("lm-studio", "no-key-needed")
+
+    for said in ("LM Studio: m-studi", "a field is needed", "no-key-"):
+        assert redactor.quoted(said) == said
+    for said in ("sent LM-STUDIO", "sent m-studio", "a key-need", "lm%2dstudio"):
+        assert redactor.quoted(said) == WITHHELD
+
+
+def test_quotation_is_withheld_for_what_it_shows_and_not_for_what_it_leaves_out() -> None:
+    key = KEYS["short"]
+    said = f"{'no such header ' * 20}{key}"
+
+    assert Redactor(key).quoted(said) == clipped(said)
 
 
 def test_what_an_engine_says_is_quoted_as_it_is_without_a_key() -> None:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from mac_runner.backends.ollama.testing import survey
+from mac_runner.backends.testing import WITHHELD
 from mac_runner.cli.process import Exit
 from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError
@@ -92,7 +93,7 @@ def test_key_that_a_server_repeats_in_a_run_is_shown_nowhere(
             ended = at_once(file) if number or backend != "openai" else lab.run(file)
         assert set(server.played) == set(TRICKS[backend])
         assert ended.returncode == Exit.FAILURES, ended.stderr
-        assert "***" in (lab.run_dir(f"talk{number}").path / "events.jsonl").read_text()
+        assert WITHHELD in (lab.run_dir(f"talk{number}").path / "events.jsonl").read_text()
         found += [f"key {number}: {leak}" for leak in leaks(key, ended, lab.path)]
 
     assert found == []
@@ -149,7 +150,7 @@ HTTPServer(("127.0.0.1", int(port)), Engine).serve_forever()
 """
 """An engine that repeats variables in its errors and in the last line that it prints."""
 GIVEN: Final = ("HF_TOKEN", "DATABASE_URL")
-WITHHELD: Final = ("PANEL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+NOT_GIVEN: Final = ("PANEL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 
 
 def test_secrets_of_the_environment_are_in_no_words_of_a_lane_and_keys_of_servers_in_no_lane(
@@ -158,10 +159,10 @@ def test_secrets_of_the_environment_are_in_no_words_of_a_lane_and_keys_of_server
     """Not four characters in a row: on the terminal, in the run, its status and its publication."""
     names = tmp_path_factory.mktemp("engine") / "names"
     keys = [random_key(seed, ALPHANUMERIC, 30) for seed in range(10, 15)]
-    for name, key in zip((*GIVEN, *WITHHELD), keys, strict=True):
+    for name, key in zip((*GIVEN, *NOT_GIVEN), keys, strict=True):
         monkeypatch.setenv(name, f"postgres://user:{key}@host/db" if name == "DATABASE_URL" else key)
     (lab.path / "leaky.py").write_text(LEAKY)
-    command: list[JsonValue] = [sys.executable, "leaky.py", str(names), "{port}", *GIVEN, *WITHHELD]
+    command: list[JsonValue] = [sys.executable, "leaky.py", str(names), "{port}", *GIVEN, *NOT_GIVEN]
     lane: JsonObject = {"model": "stub", "engine": "command", "command": command, "lanes": 1}
     with in_a_thread(OpenaiServer()) as server:
         model: JsonObject = {"backend": "fleet", "fleet_config": lane}
@@ -170,15 +171,17 @@ def test_secrets_of_the_environment_are_in_no_words_of_a_lane_and_keys_of_server
         said = [lab.run(file, "--no-live"), at_once("status runs/talk"), at_once("publish runs/talk pages").done()]
     texts = {str(ended.args): ended.stdout + ended.stderr for ended in said}
     texts |= {"the publication": Publication(lab.path / "pages", "").text}
-    texts |= {str(path): path.read_bytes().decode("latin-1") for path in lab.path.rglob("*") if path.is_file()}
+    packed = lab.path / "pages" / "data"  # In which four characters in a row are found by chance.
+    files = [path for path in lab.path.rglob("*") if path.is_file() and packed not in path.parents]
+    texts |= {str(path): path.read_bytes().decode("latin-1") for path in files}
 
     places = {"the terminal": said[0].stderr, "the log": (lab.run_dir("talk").path / "events.jsonl").read_text()}
-    assert [place for place, text in places.items() if "ValueError: " not in text or "***" not in text] == []
+    assert [place for place, text in places.items() if WITHHELD not in text] == []
     windows = {key[at : at + 4].lower() for key in keys for at in range(len(key) - 3)}
     assert [(where, window) for where, text in texts.items() for window in windows if window in text.lower()] == []
     starts = [{*start.split()} for start in names.read_text().splitlines()]
     assert len(starts) == 2
-    assert all({*GIVEN} <= start and {*WITHHELD}.isdisjoint(start) for start in starts)
+    assert all({*GIVEN} <= start and {*NOT_GIVEN}.isdisjoint(start) for start in starts)
 
 
 def test_secret_that_a_mirror_repeats_is_shown_nowhere(
@@ -199,7 +202,7 @@ def test_secret_that_a_mirror_repeats_is_shown_nowhere(
     ended = at_once(experiment("talk", conversations=1), "--mirror", "leaky://bucket")
 
     assert "was not copied to leaky://bucket" in ended.stderr
-    assert "***" in ended.stderr
+    assert WITHHELD in ended.stderr
     assert leak_in(ended.stderr, key, 4) is None
     refused = at_once("talk.yaml", "--mirror", f"leaky://ID:{key}@bucket").refused()
     assert leak_in(refused.stderr, key, 4) is None

@@ -134,13 +134,13 @@ def test_failure_is_said_and_the_next_start_copies(run: Path, tmp_path: Path) ->
     said: list[str] = []
     taken = tmp_path / "mirror"
     taken.write_text("a file in the way")
-    first = Mirror(f"file://{taken}", run.parents[1], say=said.append)
+    first = Mirror(f"file://{taken}", run.parents[1], say=said.append, quoted=str)
     first.add(run)
     first.close()
 
     assert any("1-of-2 was not" in line and "next start" in line for line in said)
     taken.unlink()
-    second = Mirror(f"file://{taken}", run.parents[1], say=said.append)
+    second = Mirror(f"file://{taken}", run.parents[1], say=said.append, quoted=str)
     second.add(run)
     second.add(run)
     second.close()
@@ -156,7 +156,7 @@ def test_copies_are_made_off_the_thread_that_asks(run: Path, url: str, monkeypat
 
     monkeypatch.setattr(mirror, "copy_run", copy)
 
-    made = Mirror(url, run, say=lambda _line: None)
+    made = Mirror(url, run, say=lambda _line: None, quoted=str)
     made.add(run)
     made.close()
 
