@@ -34,6 +34,7 @@ __all__ = [
     "Event",
     "Experiment",
     "Exported",
+    "File",
     "FinishReason",
     "Game",
     "IdentityError",
@@ -133,7 +134,7 @@ if TYPE_CHECKING:
     from mac_runner.runs.export import Exported, export
     from mac_runner.runs.policies import Policy
     from mac_runner.runs.view import RecordedConversation, RunView, open_run, rollouts
-    from mac_runner.section import IDENTITY, RUNTIME, Section
+    from mac_runner.section import IDENTITY, RUNTIME, File, Section
     from mac_runner.types import (
         Agent,
         FinishReason,
@@ -177,7 +178,7 @@ else:
         "runs.export": ("Exported", "export"),
         "runs.policies": ("Policy",),
         "runs.view": ("RecordedConversation", "RunView", "open_run", "rollouts"),
-        "section": ("IDENTITY", "RUNTIME", "Section"),
+        "section": ("IDENTITY", "RUNTIME", "File", "Section"),
         "weights": ("Broadcast", "WeightUpdate"),
         "types": (
             *("Agent", "FinishReason", "Lineup", "Message", "PolicySpan", "Prompt", "Receipt"),

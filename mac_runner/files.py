@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from mac_runner.errors import ConfigError
+
 _KINDS: Final[Mapping[Callable[[int], bool], str]] = {
     stat.S_ISFIFO: "a FIFO (named pipe)",
     stat.S_ISSOCK: "a socket",
@@ -23,6 +25,8 @@ _KINDS: Final[Mapping[Callable[[int], bool], str]] = {
     stat.S_ISDIR: "a directory",
     stat.S_ISLNK: "a symbolic link",
 }
+MATERIAL_BYTES_MAX: Final = 256 << 20
+"""The largest file that an experiment or a command line names to be read whole."""
 _REFUSED: Final = frozenset({errno.ENXIO, errno.ELOOP, errno.EISDIR})
 """The system's errors when it cannot open a socket, a FIFO for writing, a link that is not followed, a directory."""
 
@@ -63,6 +67,17 @@ def read_regular(path: Path, size_bytes_max: int) -> bytes:
     """The first bytes of a regular file, found through links. Raises OSError, as `open_regular` does."""
     with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
         return file.read(size_bytes_max)
+
+
+def read_material(path: Path) -> bytes:
+    """The bytes of a file that a user names. Raises ConfigError naming it when it cannot be read or is too large."""
+    try:
+        data = read_regular(path, MATERIAL_BYTES_MAX + 1)
+    except OSError as fault:
+        raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}; name a file that exists") from fault
+    if len(data) > MATERIAL_BYTES_MAX:
+        raise ConfigError(f"{path}: larger than {MATERIAL_BYTES_MAX} bytes; split it")
+    return data
 
 
 def chunks_from(path: Path, start: int, size_bytes: int = 1 << 20) -> Iterator[bytes]:

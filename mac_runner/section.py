@@ -8,15 +8,33 @@ on it, and a run that goes on keeps the value that it began with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
-from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
+from pathlib import Path
+from typing import Annotated, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PydanticUserError, RootModel, Strict
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PydanticUserError,
+    RootModel,
+    Strict,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from mac_runner.errors import ConfigError
+from mac_runner.files import read_material
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 """The place of a value in the file: keys and list indices from the top."""
@@ -27,6 +45,8 @@ Listed: TypeAlias = Annotated[tuple[T, ...], Strict(False)]
 
 ADDRESS: Final = "address"
 """The type of pydantic's error for an impossible server address."""
+FILE: Final = "file"
+"""The type of pydantic's error for a file that cannot be used; its context has the `flaw`, in words for the user."""
 LIST_OR_MAPPING: Final = "list_or_mapping"
 """The type of pydantic's error for a value of a section that may be a list too, and is neither."""
 
@@ -113,6 +133,84 @@ class NoSettings(Section):
     """The settings of code that has none."""
 
 
+class File(Section):
+    """A file that settings name. What is in it is part of the identity of a run; where it is, is not.
+
+    An experiment file has its path alone, relative to the experiment file. It is read when that is loaded, and a run
+    records where it was and its digest.
+    """
+
+    path: Annotated[Path, RUNTIME, Strict(False)]
+    """Where it is, in full."""
+    sha256: Annotated[str, IDENTITY, Field(pattern=DIGEST_PATTERN)]
+    """The digest of what was in it when the experiment was loaded."""
+
+    @classmethod
+    def at(cls, path: Path | str) -> Self:
+        """The file at a path. Raises ConfigError when it cannot be read or is too large."""
+        found = Path(path).resolve()
+        return cls(path=found, sha256=hashlib.sha256(read_material(found)).hexdigest())
+
+    def content(self) -> bytes:
+        """What is in it. Raises ConfigError where that is not what was in it when the experiment was loaded."""
+        data = read_material(self.path)
+        if (found := hashlib.sha256(data).hexdigest()) != self.sha256:
+            text = f"sha256 {self.sha256} when the experiment was loaded, {found} now"
+            raise ConfigError(f"{self.path}: its content changed: {text}; put the file back")
+        return data
+
+    def text(self) -> str:
+        """What is in it, as UTF-8. Raises as `content` does, and UnicodeDecodeError."""
+        return self.content().decode("utf-8")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: object, info: ValidationInfo) -> object:
+        """Read what an experiment file names: the context is an `Opener` while one is loaded."""
+        if isinstance(value, cls) or (isinstance(value, dict) and not isinstance(info.context, Opener)):
+            return value
+        given = value if isinstance(value, dict) else {"path": value}
+        name, digest = given.get("path"), given.get("sha256")
+        if not isinstance(name, str):
+            raise _unusable(f"found {name!r}; allowed: the path of a file")
+        if not isinstance(info.context, Opener):
+            raise _unusable(f"found {name!r}; a file is read with the experiment file that names it, and not here")
+        try:
+            file = info.context.opened(name)
+        except ConfigError as fault:
+            raise _unusable(str(fault)) from None
+        if digest not in (None, file.sha256):
+            raise _unusable(f"{file.path}: its sha256 is {file.sha256}, not {digest!r}; put back the file that has it")
+        return {**given, "path": str(file.path), "sha256": file.sha256}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """As it is written in an experiment file."""
+        return {"type": "string", "description": "The path of a file, relative to this one."}
+
+
+class Opener:
+    """The context of validation while an experiment file is loaded: finds and digests the files that it names.
+
+    `cache` is shared by the combinations of a grid, for which a file is read once.
+    """
+
+    def __init__(self, base: Path, cache: dict[str, object]) -> None:
+        self._base = base
+        self._cache = cache
+
+    def opened(self, name: str) -> File:
+        """The file of this name. Raises ConfigError when it cannot be read or is too large."""
+        key = f"file {name}"
+        if not isinstance(file := self._cache.get(key), File):
+            file = self._cache[key] = File.at(self._base / name)
+        return file
+
+
+def _unusable(flaw: str) -> PydanticCustomError:
+    return PydanticCustomError(FILE, "{flaw}", {"flaw": flaw})
+
+
 class Place(NamedTuple):
     """What is at a path: a section, a leaf field (or something inside it), or neither (an unknown key)."""
 
@@ -129,7 +227,10 @@ def section_of(annotation: object) -> type[Settings] | None:
 
 def is_collection(annotation: object) -> bool:
     """Whether a field holds many sections, each under its name or index."""
-    return get_origin(annotation) in (tuple, Mapping)
+    kind = get_origin(annotation)
+    if isinstance(kind, type) and issubclass(kind, Collection):
+        return True
+    return any(is_collection(part) for part in get_args(annotation))
 
 
 def place_at(root: type[Settings], path: KeyPath) -> Place:

@@ -9,8 +9,8 @@ from pathlib import Path
 from mac_runner.cli.process import Exit, report, say
 from mac_runner.clock import SystemClock
 from mac_runner.config.document import Document, parse_document
-from mac_runner.config.materials import read_material
 from mac_runner.errors import ConfigError
+from mac_runner.files import read_material
 from mac_runner.printable import printable
 from mac_runner.problems import dotted
 from mac_runner.registry import Converter, Importer, environment_specs

@@ -24,7 +24,7 @@ from mac_runner.registry import (
     environment_spec,
     environment_specs,
 )
-from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Section, Settings, Text
+from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Opener, Section, Settings, Text
 from mac_runner.types import Decoding, JsonObject, ReplyForm, WhenExhausted
 
 
@@ -455,14 +455,17 @@ class _Experiment(Section):
         return {**data, spec.section: {}}
 
 
-def read_settings(spec: EnvironmentSpec[Any] | BackendSpec[Any], values: Mapping[str, AnyJson]) -> Any:
+def read_settings(
+    spec: EnvironmentSpec[Any] | BackendSpec[Any], values: Mapping[str, AnyJson], opener: Opener | None = None
+) -> Any:
     """The settings of an environment or a backend that is not built in. Raises ValidationError.
 
     They are read as JSON, so that a strict model takes a list for a tuple and a text for a date. A model that would
-    ignore unknown keys refuses them.
+    ignore unknown keys refuses them. `opener` reads the files that they name, where they come from an experiment file.
     """
     model: type[Settings] = spec.settings
-    return model.model_validate_json(json.dumps(values), extra=model.model_config.get("extra") or "forbid")
+    extra = model.model_config.get("extra") or "forbid"
+    return model.model_validate_json(json.dumps(values), extra=extra, context=opener)
 
 
 def write_settings(settings: Settings) -> JsonObject:

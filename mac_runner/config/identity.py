@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 from mac_runner.config.document import as_object
 from mac_runner.config.experiment import ENVIRONMENT_KEY, METRIC_PLUGINS, MODELS, PLUGINS, SETTINGS, Experiment
 from mac_runner.registry import environment_specs
-from mac_runner.section import IDENTITY, RUNTIME, Bearing, KeyPath, bearing_of, place_at
+from mac_runner.section import IDENTITY, RUNTIME, Bearing, File, KeyPath, bearing_of, place_at
 from mac_runner.types import JsonObject, JsonValue
 
 _EDITION: Final = "edition"
@@ -27,6 +27,8 @@ class Difference(NamedTuple):
     path: str
     old: JsonValue
     new: JsonValue
+    file: str = ""
+    """The file whose digest the field is."""
 
 
 class IdentityDiff(NamedTuple):
@@ -53,7 +55,7 @@ def differences(old: JsonObject, new: JsonObject) -> IdentityDiff:
     this version does not know. A field that is missing has its default: an earlier version did not know it.
     """
     runtime = _runtime_settings(old) & _runtime_settings(new)
-    found = [(_bearing_of(path, runtime), difference) for path, difference in _walk((), old, new)]
+    found = [(_bearing_of(path, runtime), difference) for path, difference in _walk((), old, new, {})]
     return IdentityDiff(
         identity=tuple(difference for bearing, difference in found if bearing is not RUNTIME),
         runtime=tuple(difference for bearing, difference in found if bearing is RUNTIME),
@@ -68,14 +70,14 @@ def identity_of(experiment: Experiment) -> str:
     """
     written = experiment.model_dump(mode="json", exclude_defaults=True)
     for path in _runtime_settings(written):
-        written = _without(written, path)
+        written = as_object(_without(written, path))
     leaves = [(path, value) for path, value in _leaves((), written) if path != _NAME]
     text = json.dumps(sorted([_dotted(path), json.dumps(value, sort_keys=True)] for path, value in leaves))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _runtime_settings(config: JsonObject) -> set[tuple[str, ...]]:
-    """The settings of plug-ins that are not part of the identity, as their code says."""
+    """The settings of plug-ins that are not part of the identity, as their code says; `*` is any entry."""
     section, name = ENVIRONMENT_KEY
     users: list[tuple[tuple[str, ...], JsonValue]] = [((SETTINGS,), as_object(config.get(section)).get(name))]
     for model, definition in as_object(config.get(MODELS)).items():
@@ -93,18 +95,28 @@ def _bearing_of(path: KeyPath, runtime: Collection[KeyPath]) -> Bearing:
     """The class of the field at a path; of the settings of a plug-in, as it was recorded."""
     if path[0] == METRIC_PLUGINS:
         return RUNTIME  # A metric that is added is a whole entry.
-    if runtime and any(path[:end] in runtime for end in range(1, len(path) + 1)):
+    if any(_leads_to(keys, path) for keys in runtime):
         return RUNTIME
     return bearing_of(Experiment, path)
 
 
-def _without(section: JsonObject, keys: Sequence[str]) -> JsonObject:
-    """The section without the value that the keys lead to."""
+def _leads_to(keys: KeyPath, path: KeyPath) -> bool:
+    """Whether the keys are those of a path or of something above it."""
+    return len(keys) <= len(path) and all(key in ("*", str(part)) for key, part in zip(keys, path, strict=False))
+
+
+def _without(value: JsonValue, keys: Sequence[str]) -> JsonValue:
+    """The value without those that the keys lead to."""
     key, *below = keys
-    if key not in section:
-        return section
-    rest = {name: each for name, each in section.items() if name != key}
-    return {**rest, key: _without(inner, below)} if below and isinstance(inner := section[key], dict) else rest
+    if isinstance(value, list):
+        return [_without(each, below) for each in value] if key == "*" and below else value
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _without(each, below) if key in ("*", name) else each
+        for name, each in value.items()
+        if below or key not in ("*", name)
+    }
 
 
 def _leaves(path: KeyPath, value: JsonValue) -> Iterator[tuple[KeyPath, JsonValue]]:
@@ -131,19 +143,24 @@ def _bearing(path: KeyPath) -> Bearing:
     return bearing_of(Experiment, path)
 
 
-def _walk(path: KeyPath, old: JsonValue, new: JsonValue) -> Iterator[tuple[KeyPath, Difference]]:
+def _walk(path: KeyPath, old: JsonValue, new: JsonValue, beside: JsonObject) -> Iterator[tuple[KeyPath, Difference]]:
+    """The differences at or below a path; `beside` is the mapping that `new` is a value of."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys((*old, *new)):
             below = (*path, key)
-            yield from _walk(below, _value(below, old), _value(below, new))
+            yield from _walk(below, _value(below, old), _value(below, new), new)
     elif path == ("agent_definitions",):
         old_agents, new_agents = _by_id(old), _by_id(new)
         if list(old_agents) != list(new_agents):
             yield path, Difference(_dotted(path), list(old_agents), list(new_agents))
         for agent_id in (known for known in old_agents if known in new_agents):
-            yield from _walk((*path, agent_id), old_agents[agent_id], new_agents[agent_id])
+            yield from _walk((*path, agent_id), old_agents[agent_id], new_agents[agent_id], {})
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and _are_mappings((*old, *new)):
+        for index, (one, other) in enumerate(zip(old, new, strict=True)):
+            yield from _walk((*path, index), one, other, {})
     elif not _is_same(old, new):
-        yield path, Difference(_dotted(path), old, new)
+        is_content = path[-1] == "sha256" and beside.keys() == File.model_fields.keys()
+        yield path, Difference(_dotted(path), old, new, str(beside["path"]) if is_content else "")
 
 
 def _value(path: KeyPath, section: JsonObject) -> JsonValue:
@@ -159,6 +176,10 @@ def _default(path: KeyPath) -> JsonValue:
     default = PydanticUndefined if field is None else field.get_default(call_default_factory=True)
     value: JsonValue = None if default is PydanticUndefined else to_jsonable_python(default)
     return value
+
+
+def _are_mappings(entries: Sequence[JsonValue]) -> bool:
+    return all(isinstance(entry, dict) for entry in entries)
 
 
 def _by_id(agents: JsonValue) -> Mapping[str, JsonValue]:

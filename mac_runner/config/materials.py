@@ -7,19 +7,16 @@ of the config, and with it of the run's identity.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from pydantic import ValidationError
 
 from mac_runner.config.experiment import Experiment, ModelDefinition
 from mac_runner.errors import ConfigError
-from mac_runner.files import read_regular
+from mac_runner.files import read_material
 from mac_runner.latency import LATENCY_MS_MAX, CalibrationChoice, Calibrations
 from mac_runner.problems import Problem, dotted
 from mac_runner.section import TEMPLATE_CHARS_MAX, KeyPath
-
-MATERIAL_BYTES_MAX: Final = 256 << 20
-"""The largest file that an experiment names."""
 
 
 class MaterialError(Exception):
@@ -28,17 +25,6 @@ class MaterialError(Exception):
     def __init__(self, path: KeyPath, text: str, *more: Problem) -> None:
         super().__init__(text)
         self.problems = (Problem(path, text), *more)
-
-
-def read_material(path: Path) -> bytes:
-    """The bytes of a file. Raises ConfigError naming it when it cannot be read or is too large."""
-    try:
-        data = read_regular(path, MATERIAL_BYTES_MAX + 1)
-    except OSError as fault:
-        raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}; name a file that exists") from fault
-    if len(data) > MATERIAL_BYTES_MAX:
-        raise ConfigError(f"{path}: larger than {MATERIAL_BYTES_MAX} bytes; split it")
-    return data
 
 
 def read_named(path: Path, key: KeyPath) -> bytes:

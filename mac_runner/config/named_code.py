@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -39,7 +39,7 @@ from mac_runner.registry import (
     load_function,
 )
 from mac_runner.rewards import REWARD
-from mac_runner.section import RUNTIME, KeyPath, Settings, bearing_of, leaf_fields
+from mac_runner.section import RUNTIME, KeyPath, Opener, Settings, bearing_of, leaf_fields
 from mac_runner.types import JsonObject, JsonValue
 
 DECODING: Final = "constrained_decoding"
@@ -54,6 +54,7 @@ class NamedCode:
         self._value = value
         self._base = base
         self._cache = cache
+        self._opener = Opener(base, cache)
         self._found: dict[str, JsonObject] = {}
         self._reward_names: tuple[str, ...] | None = None
         self.problems: list[Problem] = []
@@ -121,7 +122,7 @@ class NamedCode:
             return None
         try:
             with boundary(ConfigError, what):
-                return _written(spec, given or {})
+                return _written(spec, given or {}, self._opener)
         except ConfigError as fault:
             cause = fault.__cause__ or fault
             if isinstance(cause, ValidationError):
@@ -252,9 +253,9 @@ class NamedCode:
                     yield Problem((PLUGINS, name, key), f"{text}, or leave the section out to play this one")
 
 
-def _written(spec: EnvironmentSpec[Any] | BackendSpec[Any], given: JsonObject) -> JsonObject:
+def _written(spec: EnvironmentSpec[Any] | BackendSpec[Any], given: JsonObject, opener: Opener) -> JsonObject:
     """The settings as they are recorded. Raises ValueError where they would not read back as they are."""
-    settings = read_settings(spec, given)
+    settings = read_settings(spec, given, opener)
     found = write_settings(settings)
     again = read_settings(spec, found)
     for name in type(settings).model_fields:
@@ -271,6 +272,5 @@ def _recorded(kind: type[PluginCode | MetricCode], code: Code) -> JsonObject:
 
 
 def _runtime(model: type[Settings]) -> Iterator[KeyPath]:
-    """The settings that are not part of a run's identity."""
-    paths: Mapping[KeyPath, object] = dict(leaf_fields(model))
-    return (path for path in paths if "*" not in path and bearing_of(model, path) is RUNTIME)
+    """The settings that are not part of a run's identity; `*` stands for the name or index of an entry."""
+    return (path for path, _ in leaf_fields(model) if bearing_of(model, path) is RUNTIME)

@@ -18,11 +18,11 @@ from mac_runner.config.document import YAML_DEPTH_MAX, Document, as_object
 from mac_runner.config.experiment import Experiment
 from mac_runner.config.materials import MaterialError, with_materials
 from mac_runner.config.named_code import NamedCode
-from mac_runner.config.validation import complaints, inconsistencies, without_effect
+from mac_runner.config.validation import complaints, inconsistencies, own_settings, without_effect
 from mac_runner.errors import ConfigError
 from mac_runner.flat import value_at
 from mac_runner.problems import Problem, config_error, dotted, suggestion
-from mac_runner.section import RECORDED, KeyPath, leaf_fields
+from mac_runner.section import RECORDED, KeyPath, Opener, leaf_fields
 from mac_runner.types import JsonObject, JsonValue
 
 REPLACED_WHOLE: Final = ("model_definitions",)
@@ -198,7 +198,7 @@ def recorded_draft(draft: Draft) -> Experiment:
     except ValidationError as failure:
         problems = complaints(failure, draft.value)
     else:
-        problems = inconsistencies(experiment)
+        problems = iter([*own_settings(experiment)] or inconsistencies(experiment))
         if (first := next(problems, None)) is None:
             return experiment
         problems = chain([first], problems)
@@ -215,7 +215,7 @@ def _validated(draft: Draft, base: Path, cache: dict[str, object]) -> Experiment
     draft = replace(draft, value=named.filled())
     problems: Iterator[Problem]
     try:
-        experiment = Experiment.model_validate(draft.value)
+        experiment = Experiment.model_validate(draft.value, context=Opener(base, cache))
     except ValidationError as failure:
         problems = chain(named.problems, complaints(failure, draft.value))
     else:

@@ -13,9 +13,12 @@ from mac_runner.config.decoding import decoding_problems
 from mac_runner.config.experiment import (
     BACKENDS,
     FLEET,
+    MODELS,
+    SETTINGS,
     STEP_LIMIT_S,
     Experiment,
     ModelDefinition,
+    read_settings,
     section_key,
 )
 from mac_runner.config.hints import belongs
@@ -23,11 +26,13 @@ from mac_runner.problems import Problem, found, suggestion
 from mac_runner.registry import WORDINGS, EnvironmentSpec, environment_specs
 from mac_runner.section import (
     ADDRESS,
+    FILE,
     LIST_OR_MAPPING,
     PATTERN_WORDS,
     URL_PATTERN,
     VARIABLE_PATTERN,
     KeyPath,
+    Opener,
     Settings,
     place_at,
 )
@@ -45,6 +50,20 @@ def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
     yield from _waiting(experiment)
     yield from _groups(experiment)
     yield from _environment(experiment)
+
+
+def own_settings(experiment: Experiment, opener: Opener | None = None) -> Iterator[Problem]:
+    """What is wrong with recorded settings of code that is not built in; with an opener, with the files they name."""
+    users: dict[KeyPath, Experiment | ModelDefinition] = {(SETTINGS,): experiment}
+    users |= {(MODELS, name, SETTINGS): model for name, model in experiment.model_definitions.items()}
+    for path, user in users.items():
+        if (spec := user.known_spec) is None or user.settings is None:
+            continue
+        try:
+            read_settings(spec, user.settings, opener)
+        except ValidationError as failure:
+            for below, text in complaints(failure, dict(user.settings), root=spec.settings):
+                yield Problem((*path, *below), text)
 
 
 def without_effect(experiment: Experiment) -> Iterator[Problem]:
@@ -268,6 +287,8 @@ def _text(path: KeyPath, errors: list[ErrorDetails], root: type[Settings]) -> st
         return f"unknown key{belongs(path, root) or beside}"
     if kind == "missing":
         return "is missing"
+    if kind == FILE:
+        return str(errors[0]["ctx"]["flaw"])
     words = dict.fromkeys(allowed(error["type"], error.get("ctx", {})) or "another value" for error in errors)
     what = "this value is not allowed" if _may_be_secret(errors[0]) else found(_found(errors[0]))
     return f"{what}; allowed: {' or '.join(words)}"

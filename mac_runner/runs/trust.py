@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mac_runner.config import Experiment, MetricCode, PluginCode
+from mac_runner.config.experiment import SETTINGS
+from mac_runner.config.validation import own_settings
 from mac_runner.errors import ConfigError, RunDirectoryError, UntrustedCodeError
 from mac_runner.plugins import Code, loaded_plugin, recorded_plugin
+from mac_runner.problems import dotted
 from mac_runner.registry import checked_function, load_recorded_backend, load_recorded_environment
 from mac_runner.runs.recorded import recorded_only
+from mac_runner.section import Opener
 from mac_runner.store import has_run, is_grid, read_grid, read_run
 
 
@@ -53,6 +57,12 @@ def _trust(directory: Path) -> None:
             raise RunDirectoryError(
                 f"{directory}: the code {named.name} at {now.path} is not what the run was played with: {differing}; "
                 "put that code back, or leave --trust out"
+            )
+    for path, text in own_settings(experiment, Opener(Path(), {})):
+        if path[0] == SETTINGS:  # What is played again needs the files of its environment, and none of its engines.
+            raise RunDirectoryError(
+                f"{directory}: the file that the run was played with is not here: {dotted(path)}: {text}, or leave "
+                "--trust out"
             )
 
 

@@ -84,7 +84,7 @@ def read_config(disk: Disk, directory: Path) -> JsonObject:
 def _current(path: Path, config: JsonObject) -> JsonObject:
     """The config. Raises RunDirectoryError for one of another edition."""
     if (edition := foreign_edition(config)) is not None:
-        raise RunDirectoryError(f"{path}: {foreign_format(*edition)}")
+        raise RunDirectoryError(f"{path}: {foreign_format(edition.path, edition.old, edition.new)}")
     return config
 
 
@@ -169,13 +169,16 @@ def describe(difference: Difference, *, old: str = "there", new: str = "now") ->
     path = difference.path
     if path.startswith(_CODE) and (key := path.rpartition(".")[2]) in _CODE_KEYS:
         path = f"the code of {path.removeprefix(_CODE).removesuffix(f'.{key}')} changed: its {key}"
+    elif difference.file:
+        path = f"{path.removesuffix('.sha256')}: {difference.file} changed: its sha256"
     return f"{path}: {_short(difference.old)} {old}, {_short(difference.new)} {new}"
 
 
 def _refusal(directory: Path, changed: Sequence[Difference]) -> str:
     fields = "".join(f"\n  {describe(difference)}" for difference in changed)
     code = any(difference.path.startswith(_CODE) for difference in changed)
-    back = "put the code and the values back" if code else "set the values back"
+    files = any(difference.file for difference in changed)
+    back = f"put the {'code' if code else 'files'} and the values back" if code or files else "set the values back"
     return (
         f"{directory} belongs to another experiment; its results and these could not be mixed:{fields}\n"
         f"{back}, or give this run a directory of its own with --out DIR"

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 _CHANCE: Final = "draws from a source of chance that all share: use table.random(purpose), or a Random from task.seed"
 _CLOCK: Final = "reads the clock: a replay runs at another time; leave it out"
-_FILES: Final = "opens a file: read it when the module is imported, or make it a setting"
+_FILES: Final = "opens a file: read it when the module is imported, or have a setting of the type File name it"
 _OUTSIDE: Final = "reaches out of the process: a replay would do so again; leave it out"
 _THREAD: Final = "starts a thread: nothing fixes the order of what it does; leave it out"
 _TERMINAL: Final = "waits for a terminal: a run has none; ask an agent"

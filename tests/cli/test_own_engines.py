@@ -165,6 +165,79 @@ def test_a_killed_run_and_merged_shards_end_with_the_same_values(aviary: Lab) ->
         aviary.play("verify", f"runs/{name}")
 
 
+SINGER = """
+from pydantic import BaseModel
+from mac_runner import Ask, Backend, File, game
+
+class Settings(BaseModel):
+    song: File
+
+class Singer(Backend):
+    Settings = Settings
+
+    def start(self):
+        self.song = self.settings.song.text()
+
+    def generate(self, request):
+        if request.conversation.endswith("1"):
+            raise KeyError("note")
+        return self.song
+
+@game(settings=Settings)
+def choir(table):
+    answer = yield Ask(table.agents[0], table.settings.song.text())
+    return {"answer": answer}
+"""
+ENGINES, GAMES = "stage/engine.txt", "stage/game.txt"
+
+
+@pytest.fixture
+def choir(lab: Lab) -> Lab:
+    """A working directory, and an experiment in a folder of it, whose environment and engine have a file each."""
+    (lab.path / "stage").mkdir()
+    for name, content in (("stage/singer.py", SINGER), (GAMES, "Sing!"), (ENGINES, "La.")):
+        (lab.path / name).write_text(content)
+    models: JsonObject = {"singer": {"backend": "./singer.py:Singer", "settings": {"song": "engine.txt"}}}
+    sung: JsonObject = {
+        "experiment_metadata": {"experiment_name": "sung"},
+        "conversation_config": {"environment": "./singer.py:choir", "conversations": 2},
+        "settings": {"song": "game.txt"},
+        "model_definitions": models,
+        "agent_definitions": [{"agent_id": "Ann", "role": "player", "model": "singer"}],
+    }
+    lab.write(sung, "stage/sung.yaml")
+    return lab
+
+
+def test_settings_name_files_beside_the_experiment_and_a_run_goes_on_with_the_same_alone(
+    choir: Lab, at_once: AtOnce
+) -> None:
+    at_once("stage/sung.yaml --limit 1").done()
+    assert [row["outcome"] for row in choir.run_dir("sung").index] == [{"kind": "choir", "answer": "La."}]
+
+    for name, key in ((ENGINES, "model_definitions.singer.settings.song"), (GAMES, "settings.song")):
+        file = choir.path / name
+        content = file.read_text()
+        file.write_text("Oh!")
+        at_once("stage/sung.yaml").refused(f"{key}: {file} changed: its sha256: ", "put the files and the values back")
+        file.unlink()
+        at_once("stage/sung.yaml --dry-run").refused("stage/sung.yaml:", f": {key}: {file}: cannot be read")
+        file.write_text(content)
+
+
+def test_a_run_is_checked_without_the_files_of_its_engines_and_with_those_of_its_environment(
+    choir: Lab, at_once: AtOnce
+) -> None:
+    at_once("stage/sung.yaml").ends(Exit.FAILURES)
+    (choir.path / ENGINES).unlink()
+    at_once("verify runs/sung --trust").done("plays again to the same end")
+    at_once("retry runs/sung --trust").refused(f"model_definitions.singer: {choir.path / ENGINES}: cannot be read")
+
+    (choir.path / GAMES).write_text("Oh!")
+    missing = f"settings.song: {choir.path / GAMES}: its sha256 is "
+    at_once("verify runs/sung --trust").refused("the file that the run was played with is not here", missing, "--trust")
+
+
 BAD = (
     ("a.py", "x = 1", "bird.backend", "./a.py:x"),
     ("b.py", "class B: pass", "bird.backend", "./b.py:B"),

@@ -9,8 +9,20 @@ import pytest
 import yaml
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner import run
-from mac_runner.config import Difference, Experiment, Grid, Loaded, differences, identity_of, load
+from mac_runner import File, run
+from mac_runner.config import (
+    Difference,
+    Experiment,
+    Grid,
+    Loaded,
+    differences,
+    identity_of,
+    load,
+    load_experiment,
+    revised,
+)
+from mac_runner.config import recorded as read_again
+from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject
 from tests.config.conftest import FILE, GAME, loaded, refused
 
@@ -249,3 +261,129 @@ def test_what_a_game_changes_in_its_settings_stays_in_its_conversation() -> None
 
     transcripts = [json.loads(path.read_text()) for path in Path("run/transcripts").glob("*.json")]
     assert [transcript["outcome"]["seen"] for transcript in transcripts] == [1, 1, 1]
+
+
+READING = """\
+from pydantic import BaseModel
+from mac_runner import Ask, Backend, File, game
+
+class Settings(BaseModel):
+    one: File | None = None
+    some: list[File] = []
+    named: dict[str, File] | None = None
+
+@game(settings=Settings)
+def reader(table):
+    yield Ask(table.agents[0], "Well?")
+
+class Engine(Backend):
+    Settings = Settings
+
+    async def generate(self, request):
+        return "Well."
+"""
+
+
+def reading(folder: str, settings: JsonObject) -> tuple[Loaded, Loaded]:
+    """An environment and a backend with these settings, whose experiment file and code are in a folder."""
+    Path(folder, "reading.py").write_text(READING)
+    model = {"backend": "./reading.py:Engine", "settings": settings}
+    files = (
+        text(environment="./reading.py:reader", settings=settings),
+        text(environment="echo", echo={"rounds": 1}, model_definitions={"m": model}).replace("player", "participant"),
+    )
+    found = []
+    for file in files:
+        Path(folder, FILE).write_text(file)
+        found.append(load_experiment(Path(folder, FILE)))
+    return found[0], found[1]
+
+
+def words(folder: str, content: str) -> None:
+    Path(folder).mkdir(exist_ok=True)
+    Path(folder, "words.txt").write_text(content)
+
+
+@pytest.mark.parametrize("settings", [{"one": "words.txt"}, {"some": ["words.txt"]}, {"named": {"x": "words.txt"}}])
+def test_of_a_file_that_settings_name_the_content_is_identity_and_the_place_is_not(settings: JsonObject) -> None:
+    for folder, content in (("here", "a"), ("moved", "a"), ("edited", "b")):
+        words(folder, content)
+    here, moved, edited = (reading(folder, settings) for folder in ("here", "moved", "edited"))
+
+    for before, same, other in zip(here, moved, edited, strict=True):
+        runtime = differences(before.resolved, same.resolved)
+        (digest,) = differences(before.resolved, other.resolved).identity
+
+        assert (runtime.identity, identity_of(before.experiment)) == ((), identity_of(same.experiment))
+        moves = [one.path.rpartition(".")[2] for one in runtime.runtime if not one.path.startswith("plugins.")]
+        assert moves == ["path"]
+        assert (digest.path.rpartition(".")[2], digest.file) == ("sha256", str(Path("edited/words.txt").resolve()))
+        assert identity_of(before.experiment) != identity_of(other.experiment)
+
+
+def test_who_has_settings_reads_the_file_that_they_name_as_it_was_when_they_were_loaded() -> None:
+    words("here", "one two")
+    game, engine = reading("here", {"one": "words.txt"})
+    (model,) = engine.experiment.model_definitions.values()
+    named = [game.experiment.environment_settings.one, model.backend_settings.one]
+
+    assert [(one.path, one.text()) for one in named] == [(Path("here/words.txt").resolve(), "one two")] * 2
+    assert {*named} == {File.at("here/words.txt")}
+    words("here", "one three")
+    for one in named:
+        with pytest.raises(ConfigError, match=r"here/words.txt: its content changed: sha256 [0-9a-f]{64} when the .*"):
+            one.content()
+
+
+def test_a_recorded_file_need_not_be_there_any_more() -> None:
+    words("here", "one two")
+    both = reading("here", {"one": "words.txt"})
+    Path("here/words.txt").unlink()
+
+    for found in both:
+        assert read_again(found.resolved, "record") == found.experiment
+
+
+def test_a_file_that_cannot_be_used_is_refused_with_its_line() -> None:
+    Path("reading.py").write_text(READING)
+    here = Path.cwd()
+    Path("words.txt").write_text("a")
+    digest = File.at("words.txt").sha256
+    rows: dict[str, tuple[object, str]] = {
+        "missing": ("none.txt", f"{here}/none.txt: cannot be read: No such file or directory; name a file that exists"),
+        "directory": (".", f"{here}: cannot be read: it is a directory, not a regular file; name a file that exists"),
+        "no path": (3, "found 3; allowed: the path of a file"),
+        "unknown key": ({"path": "words.txt", "colour": 1}, "unknown key; allowed: path, sha256"),
+        "another": (
+            {"path": "words.txt", "sha256": "0" * 64},
+            f"{here}/words.txt: its sha256 is {digest}, not '{'0' * 64}'; put back the file that has it",
+        ),
+    }
+    for name, (value, said) in rows.items():
+        place = "settings.one.colour" if name == "unknown key" else "settings.one"
+        (line,) = refused(text(environment="./reading.py:reader", settings={"one": value}))
+
+        assert line.startswith("trial.yaml:"), name
+        assert line.endswith(f": {place}: {said}"), name
+
+
+def test_a_file_may_pin_the_content_of_a_file() -> None:
+    Path("reading.py").write_text(READING)
+    Path("words.txt").write_text("a")
+    pinned = {"path": "words.txt", "sha256": File.at("words.txt").sha256}
+    named, held = (
+        loaded(text(environment="./reading.py:reader", settings={"one": one})) for one in ("words.txt", pinned)
+    )
+
+    assert named.resolved == held.resolved
+
+
+def test_a_file_of_a_recorded_experiment_is_not_changed() -> None:
+    """A fork keeps the files of its run."""
+    words("here", "one two")
+
+    for found, key in zip(
+        reading("here", {"one": "words.txt"}), ("settings", "model_definitions.m.settings"), strict=True
+    ):
+        with pytest.raises(ConfigError, match=f"{key}.one: found 'b.txt'; a file is read with the experiment file"):
+            revised(found.resolved, [f"{key}.one=b.txt"], "record")

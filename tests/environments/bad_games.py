@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from mac_runner.environments.generators import Ask, Table, game
+from mac_runner.section import File
 from mac_runner.types import (
     JsonObject,
     Message,
@@ -100,6 +101,17 @@ def draws_unseeded(table: Table) -> Any:
 def reads_a_file(table: Table) -> Any:
     yield Ask(table.agents[0], "Well?")
     return {"size": len(Path(__file__).read_text()) > 0}
+
+
+class Named(BaseModel):
+    file: File
+
+
+@game(settings=Named)
+def reads_its_file(table: Table) -> Any:
+    """This one keeps all promises."""
+    yield Ask(table.agents[0], "Well?")
+    return {"size": len(table.settings.file.text()) > 0}
 
 
 def starts_a_process(table: Table) -> Any:

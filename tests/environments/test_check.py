@@ -116,14 +116,14 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[InThisProc
         yield InThisProcess(patched, tmp_path)
 
 
-def tried(name: str) -> list[Finding]:
-    subject = subject_of(CheckRequest(f"{FILE}:{name}", agents=2, conversations=2, turns=30))
+def tried(name: str, *settings: str) -> list[Finding]:
+    subject = subject_of(CheckRequest(f"{FILE}:{name}", settings=settings, agents=2, conversations=2, turns=30))
     return list(examine(subject))
 
 
 def test_an_environment_that_keeps_its_promises_passes() -> None:
-    for name in ("good", "Calls", "changes_settings"):
-        findings = tried(name)
+    for name, *settings in (["good"], ["Calls"], ["changes_settings"], ["reads_its_file", f"file={FILE}"]):
+        findings = tried(name, *settings)
         assert [finding.name for finding in findings] == [promise.name for promise in PROMISES]
         assert [finding for finding in findings if not finding.is_kept] == [], name
 

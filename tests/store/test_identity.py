@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from mac_runner.clock import Clock
-from mac_runner.config import Experiment
+from mac_runner.config import Difference, Experiment
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError
 from mac_runner.plan import Shard
 from mac_runner.section import RUNTIME, leaf_fields
@@ -51,7 +51,7 @@ def test_change_of_a_runtime_field_goes_on(tmp_path: Path, subtests: pytest.Subt
 
             found = changes(Disk(), Layout(directory=tmp_path, experiment_name="toy"), config(path, "new"))
 
-            assert (found.identity, found.runtime) == ((), ((path, "old", "new"),))
+            assert (found.identity, found.runtime) == ((), (Difference(path, "old", "new"),))
 
 
 def test_change_of_an_identity_field_is_refused_by_name_with_both_values(
