@@ -33,10 +33,10 @@ def test_machine_is_described_without_an_experiment_and_may_have_no_server(
     # Ollama may or may not run on the machine of the test.
     told = {
         stub.host: f"ollama       0.30.0 at {stub.host}; models: qwen3:4b\n",
-        dead_host: f"from Ollama at {dead_host}",
+        dead_host: f"Ollama at {dead_host}: no connection",
     }
     for host, line in told.items():
-        monkeypatch.setattr(OllamaConfig.model_fields["host"], "default", host)
+        monkeypatch.setattr(OllamaConfig.model_fields["host"], "default", (host,))
         assert at_once("doctor").done("mac_runner   0.3.0, Python 3.", line).stderr == ""
 
 
@@ -83,7 +83,7 @@ def test_each_problem_has_its_line_and_hides_no_other_model(
     )
 
     problems = [line for line in process.stdout.splitlines() if "PROBLEM: " in line]
-    for words in (f"from Ollama at {dead_host}", "`ollama pull llama3.2:3b`", "model_definitions.odd.record_tokens: "):
+    for words in (f"{dead_host} does not answer", "`ollama pull llama3.2:3b`", "model_definitions.odd.record_tokens: "):
         assert any(words in line for line in problems), words
     assert process.stdout.count("one token in ") == 1
     assert process.stdout.endswith(f"problems     {len(problems)}\n")
@@ -96,7 +96,7 @@ def test_engine_that_starts_and_makes_no_token_is_a_problem(at_once: AtOnce, stu
 
     process = at_once("doctor", experiment(models={"m": ollama(stub.host)}))
 
-    process.ends(Exit.FAILURES, printed=("started in ", "PROBLEM: Ollama at "))
+    process.ends(Exit.FAILURES, printed=("started in ", f"PROBLEM: {stub.host}: status 500: llama runner"))
     assert "one token in " not in process.stdout
 
 
