@@ -6,20 +6,21 @@ for ended by the end of its process, and for stuck by the requests that it leave
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from yarl import URL
+
+from mac_runner.backends.http.answer import Answer, SendingError, encoded
+from mac_runner.backends.http.client import HttpClient
 from mac_runner.backends.http.stall import samples_of
 from mac_runner.backends.redaction import Redactor
-from mac_runner.http_library import aiohttp
 from mac_runner.types import JsonObject
 
 LOOK_S: Final = 10.0
 """How long a look at an engine may take; readiness is looked for again and again."""
-PAGE_BYTES_MAX: Final = 4 << 20
 _FIGURES: Final = {
     "vllm:generation_tokens_total": "made",
     "nano_completion_tokens_total": "made",
@@ -105,23 +106,23 @@ class EngineClient:
     def __init__(self, *secrets: str) -> None:
         """`secrets` are what the engines may know, and what errors do not show."""
         self._redactor = Redactor(*secrets)
-        self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(limit=0, force_close=True)
-        )
+        self._http = HttpClient({}, self._redactor)
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._session.close()
+        await self._http.close()
 
     async def get(self, url: str, *, timeout_s: float = LOOK_S) -> bytes:
         """The body of a page."""
-        return await self._ask("GET", url, None, {}, timeout_s)
+        return await self._body(f"GET {url}", self._http.get(URL(url), deadline_s=timeout_s))
 
     async def post(
         self, url: str, body: JsonObject | None, headers: Mapping[str, str] | None = None, *, timeout_s: float
     ) -> bytes:
         """The body of the answer to an order."""
-        return await self._ask("POST", url, body, headers or {}, timeout_s)
+        content = b"" if body is None else encoded(body)
+        answer = self._http.post(URL(url), content, request_id="fleet", deadline_s=timeout_s, headers=headers)
+        return await self._body(f"POST {url}", answer)
 
     async def models(self, base_url: str, *, timeout_s: float = LOOK_S) -> list[str]:
         """The names of the models that an engine serves; the base URL ends in `/v1`."""
@@ -135,28 +136,12 @@ class EngineClient:
         """What the engine's page for Prometheus says."""
         return figures_of(await self.get(base_url.removesuffix("/v1") + "/metrics"))
 
-    async def _ask(
-        self, method: str, url: str, body: JsonObject | None, headers: Mapping[str, str], timeout_s: float
-    ) -> bytes:
+    async def _body(self, what: str, sending: Awaitable[Answer]) -> bytes:
         try:
-            async with (
-                asyncio.timeout(timeout_s),
-                self._session.request(method, url, json=body, headers=headers, allow_redirects=False) as answer,
-            ):
-                data = await _body(answer.content)
-                if answer.status // 100 == 2:
-                    return data
-                words = self._redactor.quoted(data.decode("utf-8", "replace"))
-                raise EngineRefusedError(f"{method} {url}: status {answer.status}: {words}", answer.status)
-        except TimeoutError as fault:
-            raise EngineRefusedError(f"{method} {url}: no answer within {timeout_s:g} s") from fault
-        except (aiohttp.ClientError, OSError, ValueError) as fault:
-            words = self._redactor.quoted(str(fault)) or type(fault).__name__
-            raise EngineRefusedError(f"{method} {url}: {words}") from fault
-
-
-async def _body(stream: aiohttp.StreamReader) -> bytes:
-    data = bytearray()
-    while len(data) < PAGE_BYTES_MAX and (more := await stream.readany()):
-        data += more
-    return bytes(data)
+            answer = await sending
+        except SendingError as fault:
+            raise EngineRefusedError(f"{what}: {fault}") from fault
+        if answer.status // 100 == 2:
+            return answer.body
+        words = self._redactor.quoted(answer.body.decode("utf-8", "replace"))
+        raise EngineRefusedError(f"{what}: status {answer.status}: {words}", answer.status)

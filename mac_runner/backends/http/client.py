@@ -39,7 +39,7 @@ class _HttpRequest(NamedTuple):
     method: str
     url: URL
     body: bytes | None = None
-    request_id: str | None = None
+    headers: Mapping[str, str] = {}
 
 
 @dataclass(slots=True)
@@ -100,9 +100,12 @@ class HttpClient:
         """GET within `deadline_s`. Raises SendingError."""
         return await self._answer_to(_HttpRequest(method="GET", url=url), deadline_s)
 
-    async def post(self, url: URL, body: bytes, *, request_id: str, deadline_s: float) -> Answer:
+    async def post(
+        self, url: URL, body: bytes, *, request_id: str, deadline_s: float, headers: Mapping[str, str] | None = None
+    ) -> Answer:
         """POST within `deadline_s`, the reading of the answer included. Raises SendingError."""
-        return await self._answer_to(_HttpRequest(method="POST", url=url, body=body, request_id=request_id), deadline_s)
+        named = {"X-Request-Id": quote(request_id, safe="/"), **(headers or {})}
+        return await self._answer_to(_HttpRequest(method="POST", url=url, body=body, headers=named), deadline_s)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -147,12 +150,11 @@ class HttpClient:
 
     async def _send(self, session: aiohttp.ClientSession, request: _HttpRequest, progress: _Progress) -> Answer:
         _PROGRESS.set(progress)
-        headers = {} if request.request_id is None else {"X-Request-Id": quote(request.request_id, safe="/")}
         async with session.request(
             request.method,
             request.url,
             data=request.body,
-            headers=headers,
+            headers=request.headers,
             allow_redirects=False,
         ) as response:
             progress.is_answered = True
