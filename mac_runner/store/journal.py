@@ -45,14 +45,13 @@ from mac_runner.store.records import (
     is_intact,
     lines,
     lines_with,
-    payload_of,
     recorded_from_json,
     recorded_json,
     records_of,
     row_id,
 )
 from mac_runner.store.trace_log import TraceLog
-from mac_runner.structs import convert, decode
+from mac_runner.structs import convert
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
 
 JOURNAL_FORMAT = 3
@@ -68,6 +67,7 @@ MARK = re.compile(rf'{_ID}"(?!reply")([a-z]+)",'.encode())
 _OF_TASK = re.compile(rf'{_ID}"(reply|retry)",'.encode())
 REPLY = re.compile(rf'{_ID}"reply",'.encode())
 _DONE = re.compile(rf'{_ID}"done",'.encode())
+_ROW = b'"row":'
 
 
 def session_frame(
@@ -209,21 +209,13 @@ class _Session(_Record):
     version: int
 
 
-class _Done(msgspec.Struct):
-    id: str
-    kind: str
-    row: msgspec.Raw
-
-
 def done_row(line: Line) -> DoneRow | None:
-    """What a line says that is one intact `done` frame; None for any other line. The row is not parsed."""
-    if _DONE.match(line.data, CHECKSUM_CHARS) is None or not is_intact(line.data):
+    """What a line says that is one intact `done` frame; None for any other line. Nothing is parsed."""
+    match = _DONE.match(line.data, CHECKSUM_CHARS)
+    if match is None or not line.data.startswith(_ROW, match.end()) or not is_intact(line.data):
         return None
-    try:
-        found = decode(payload_of(line.data), _Done)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-    return DoneRow(found.id, bytes(found.row)) if found.kind == "done" else None
+    # No key of the frame comes after the row.
+    return DoneRow(id_of(match), line.data[match.end() + len(_ROW) : -1])
 
 
 def done_rows(disk: Disk, layout: Layout, session: int) -> Iterator[DoneRow]:

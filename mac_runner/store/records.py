@@ -150,11 +150,6 @@ def encode_frame(record: JsonObject) -> bytes:
     return b"%08x %b\n" % (zlib.crc32(payload), payload)
 
 
-def payload_of(data: bytes) -> bytes:
-    """The JSON of a line that is a frame."""
-    return data[CHECKSUM_CHARS + 1 :]
-
-
 def is_intact(data: bytes) -> bool:
     """Whether the checksum of a line (without its newline) agrees."""
     return data[: CHECKSUM_CHARS + 1] == b"%08x " % zlib.crc32(data[CHECKSUM_CHARS + 1 :])
@@ -185,13 +180,24 @@ def lines_with(
 ) -> Iterator[Line]:
     """The ended lines with a match of `pattern` that `wants` accepts; all others cost next to nothing."""
     for block in blocks(chunks):
-        passed = 0
-        for match in pattern.finditer(block.data) if block.is_ended else ():
-            if match.start() >= passed and wants(match):
-                start = block.data.rfind(b"\n", 0, match.start()) + 1
-                end = block.data.find(b"\n", match.end())
-                passed = len(block.data) if end < 0 else end
-                yield Line(block.offset + start, passed - start, block.data[start:passed], True)
+        for _, start, end in matched_lines(pattern, block.data, wants) if block.is_ended else ():
+            yield Line(block.offset + start, end - start, block.data[start:end], True)
+
+
+def matched_lines(
+    pattern: re.Pattern[bytes], data: bytes, wants: Callable[[re.Match[bytes]], bool] = lambda match: True
+) -> Iterator[tuple[re.Match[bytes], int, int]]:
+    """Of each line of whole lines the first match that `wants` accepts, and where the line begins and ends.
+
+    The rest of that line is not searched: the index row of a game is long.
+    """
+    place = 0
+    while (match := pattern.search(data, place)) is not None:
+        place = match.end()
+        if wants(match):
+            start, end = data.rfind(b"\n", 0, match.start()) + 1, data.find(b"\n", place)
+            place = len(data) if end < 0 else end
+            yield match, start, place
 
 
 class Block(NamedTuple):

@@ -20,7 +20,7 @@ from mac_runner.files import chunks_from
 from mac_runner.store import journal
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
 from mac_runner.store.layout import SESSIONS_PER_SHARD, Layout
-from mac_runner.store.records import Line, blocks, encode_json, entry, records_of
+from mac_runner.store.records import Line, blocks, encode_json, entry, matched_lines, records_of
 from mac_runner.store.run_state import RunState
 from mac_runner.types import JsonObject, RecordedReply
 
@@ -213,14 +213,8 @@ class JournalTail:
 
 def _frames(data: bytes) -> Iterator[tuple[Line, bool, str]]:
     """The lines that have a frame: each with its offset, whether it is a reply, and its id."""
-    passed = 0
-    for match in _FRAME.finditer(data):
-        if match.start() < passed:
-            continue
-        start = data.rfind(b"\n", 0, match.start()) + 1
-        end = data.find(b"\n", match.end())
-        passed = len(data) if end < 0 else end
+    for match, start, end in matched_lines(_FRAME, data):
         is_reply = match[2] == b"reply"
         # A reply is parsed when its conversation is asked for.
-        line = Line(start, passed - start, b"" if is_reply else data[start:passed], True)
+        line = Line(start, end - start, b"" if is_reply else data[start:end], True)
         yield line, is_reply, journal.id_of(match)
