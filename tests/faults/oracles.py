@@ -14,7 +14,7 @@ import pytest
 from mac_runner.store import writer
 from tests.attacks import test_words
 from tests.attacks.strings import ATTACKS
-from tests.backends.openai import test_standing
+from tests.backends.http import test_standing
 from tests.faults import test_crashes, test_failing_disk
 from tests.faults.crashfs import CrashDisk
 from tests.scheduler import test_poison, test_state
@@ -110,7 +110,7 @@ def cancellations() -> None:
 
 
 def servers() -> None:
-    """A server that takes connections and answers nobody (`tests/backends/openai/test_standing.py`)."""
+    """A server that takes connections and answers nobody (`tests/backends/http/test_standing.py`)."""
     test_standing.test_server_whose_engine_has_ended_is_dead()
 
 

@@ -32,7 +32,7 @@ from mac_runner.simulation.testing import simulate
 from mac_runner.types import Destination, JsonObject, Message, Prompt, Reply, Request
 from mac_runner.weights import WeightUpdate
 from tests.backends.asking import found, started
-from tests.backends.openai.simulated import Field, SimulatedServer, plane_of
+from tests.backends.http.simulated import Field, SimulatedServer, plane_of
 from tests.patience import LIMIT_S
 from tests.sim.engine_stub import running
 from tests.sim.held_time import real, simulated
