@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from msgspec import Struct, structs
+
 from mac_runner.tokens import TokenTrace as TokenTrace
 
 REPLY_CHARS_MAX: Final = 65_536
@@ -266,8 +268,7 @@ class FinishReason(StrEnum):
         return own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenCount:
+class TokenCount(Struct, frozen=True, kw_only=True):
     """Tokens of a reply or a sum of them. `cached` is the part of `prompt` served from the prefix cache."""
 
     prompt: int = 0
@@ -287,8 +288,7 @@ class TokenCount:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
+class Destination(Struct, frozen=True, kw_only=True):
     """The server of an engine that a request goes to, as its backend names it."""
 
     server: str
@@ -299,8 +299,7 @@ class Destination:
     """The GPUs of the lane, separated by commas, or the UUID of its slice."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(Struct, frozen=True, kw_only=True):
     """Everything about a reply that depends on time, and on which server was free.
 
     `faults` has a text for each failed attempt before it. A backend that has several servers sets `server`, `lane` and
@@ -333,7 +332,7 @@ class Reply:
     text: str
     thinking: str | None = None
     finish_reason: FinishReason = FinishReason.STOP
-    tokens: TokenCount = TokenCount()
+    tokens: TokenCount = field(default=TokenCount())
     trace: TokenTrace | None = None
     policy: PolicySpan | None = None
     timing: Timing = field(default=Timing(), compare=False)
@@ -365,8 +364,7 @@ class ReceiptKind(StrEnum):
     FAILURE = "failure"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class Receipt(Struct, frozen=True, kw_only=True):
     """What a conversation made of a reply: `detail` is the act, the observation or the reason of a correction.
 
     `cause` is the category of an unusable reply, for counting; None for a usable one.
@@ -377,8 +375,7 @@ class Receipt:
     cause: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRecord:
+class TurnRecord(Struct, frozen=True, kw_only=True):
     """A turn, the digest of the prompt it was sent, the reply and its receipt."""
 
     turn: Turn
@@ -387,8 +384,7 @@ class TurnRecord:
     receipt: Receipt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedReply:
+class RecordedReply(Struct, frozen=True, kw_only=True):
     """A reply as the journal keeps it: enough, with its task, to go on from here after a kill.
 
     `model` is the model that gave it; None where that is the agent's and nothing names it. A fork may give a seat
@@ -402,12 +398,12 @@ class RecordedReply:
 
     def traceless(self) -> RecordedReply:
         """The same reply without its tokens, which no conversation reads."""
-        return self if self.reply.trace is None else replace(self, reply=replace(self.reply, trace=None))
+        return self if self.reply.trace is None else structs.replace(self, reply=replace(self.reply, trace=None))
 
     def traced(self, traces: Mapping[str, TokenTrace]) -> RecordedReply:
         """The same reply with its tokens, where `traces` has them for its turn."""
         trace = traces.get(self.turn_key)
-        return self if trace is None else replace(self, reply=replace(self.reply, trace=trace))
+        return self if trace is None else structs.replace(self, reply=replace(self.reply, trace=trace))
 
 
 class PolicyVersion(NamedTuple):

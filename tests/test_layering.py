@@ -135,7 +135,7 @@ USERS = {
     "json_repair": {"environments"},
     "msgspec": {
         *("backends", "compared", "environments", "flat", "measures", "paired", "reports", "results"),
-        *("store", "structs", "view_model", "viewer", "views"),
+        *("runs", "scheduler", "store", "structs", "types", "view_model", "viewer", "views"),
     },
     "ollama": {"backends"},
     "psutil": {"store"},

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from mac_runner.environments.base import Conversation
 from mac_runner.errors import ConversationError, boundary
 from mac_runner.types import Receipt, ReceiptKind, RecordedReply, Turn, TurnRecord
@@ -47,7 +49,7 @@ def replay(conversation: Conversation, replies: Iterable[RecordedReply], *, chec
         digest = _rendered(conversation, turn) if check_prompts else recorded.prompt_sha256
         if digest != recorded.prompt_sha256:
             changed.append(turn.key)
-        records.append(receive(conversation, turn, replace(recorded, prompt_sha256=digest)))
+        records.append(receive(conversation, turn, structs.replace(recorded, prompt_sha256=digest)))
         if records[-1].receipt.kind is ReceiptKind.FAILURE:
             break
     return Replayed(records=tuple(records), changed_prompts=tuple(changed))

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from mac_runner.config import Experiment, Loaded, revised
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Conversation, Environment
@@ -395,7 +397,7 @@ class _Growing:
         self._task_id = task_of(point.transcript).task_id
         self._is_rebased = is_rebased
         models = {str(turn["turn"]): str(turn["model"]) for turn in objects(point.transcript, "turns")}
-        self._recorded = [replace(each, model=models[each.turn_key]) for each in _replies(point)]
+        self._recorded = [structs.replace(each, model=models[each.turn_key]) for each in _replies(point)]
         self._replies: list[RecordedReply] = []
         self._spared: list[str] = []
         self._forced: list[str] = []
@@ -447,7 +449,7 @@ class _Growing:
             )
         (record,) = replayed.records
         self._is_off_policy |= bool(replayed.changed_prompts)
-        self._replies.append(replace(recorded, prompt_sha256=record.prompt_sha256))
+        self._replies.append(structs.replace(recorded, prompt_sha256=record.prompt_sha256))
         if record.receipt.kind is ReceiptKind.FAILURE:
             raise ConversationError(record.receipt.detail)
         return record.receipt

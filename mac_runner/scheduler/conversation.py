@@ -18,7 +18,7 @@ from mac_runner.environments.base import Conversation
 from mac_runner.environments.replay import receive, replay
 from mac_runner.errors import ConversationError, RunDirectoryError, boundary
 from mac_runner.plan import request_seed
-from mac_runner.scheduler.engine_policy import RequestState
+from mac_runner.scheduler.engine_policy import RequestState, suspects
 from mac_runner.scheduler.interfaces import Source
 from mac_runner.scheduler.pools import BEFORE_ALL, Needs, Place
 from mac_runner.scheduler.state import Opened
@@ -92,8 +92,15 @@ class LiveConversation:
         except ConversationError as fault:
             self.break_down(str(fault))
             return Opened(number, (), 0)
-        engines = self.source.engines
-        return Opened(number, now.turns, now.rounds_completed, self.failed_at, now.needs, engines=engines)
+        return Opened(
+            number,
+            now.turns,
+            now.rounds_completed,
+            self.failed_at,
+            now.needs,
+            engines=self.source.engines,
+            suspects=suspects(self.source.recorder.deaths(self.task)),
+        )
 
     def turns(self) -> OpenTurns:
         """The turns open now."""

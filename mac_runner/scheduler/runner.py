@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, assert_never
 from weakref import WeakSet
@@ -25,7 +25,6 @@ from mac_runner.failures import ALIKE_MAX
 from mac_runner.printable import printable
 from mac_runner.scheduler.attempt import AttemptRunner, LoopFairness, RunContext
 from mac_runner.scheduler.conversation import LiveConversation
-from mac_runner.scheduler.engine_policy import suspects
 from mac_runner.scheduler.engines import first_error, started
 from mac_runner.scheduler.interfaces import Job, Recorder, RunLog, SoleWork, Source, Work
 from mac_runner.scheduler.metrics import Accounting, Progress
@@ -307,9 +306,7 @@ class Runner:
         )
         self._live[self._taken] = live
         self._taken += 1
-        opened = live.open(job.replies)
-        deaths = job.source.recorder.deaths(job.task)
-        return replace(opened, suspects=suspects(deaths)) if deaths else opened
+        return live.open(job.replies)
 
     def _feed(self, event: Event) -> None:
         """Pass an event to the scheduler and perform its actions."""

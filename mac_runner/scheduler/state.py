@@ -41,8 +41,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias, assert_never
+
+from msgspec import Struct, field
 
 from mac_runner.scheduler import snapshot
 from mac_runner.scheduler.pools import (
@@ -64,8 +65,7 @@ STORY_EVENTS_MAX: Final = 2_000
 """Events and actions kept for the story of an error."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelReady:
+class ModelReady(Struct, frozen=True):
     """An engine is up."""
 
     model: str
@@ -79,8 +79,7 @@ class ModelReady:
     """Whether it serves a suspect alone on one of its servers, while others go on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resized:
+class Resized(Struct, frozen=True):
     """An engine serves another number of requests from now on. With 0 its turns wait."""
 
     model: str
@@ -89,8 +88,7 @@ class Resized:
     isolates: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """The conversation that Open requested. Without turns it is over already."""
 
     conversation: int
@@ -106,13 +104,11 @@ class Opened:
     """Keys of turns that engines died on in earlier sessions."""
 
 
-@dataclass(frozen=True, slots=True)
-class TasksExhausted:
+class TasksExhausted(Struct, frozen=True):
     """No task is left to open."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """The reply to `turn` was applied. Without turns the conversation is over."""
 
     conversation: int
@@ -123,8 +119,7 @@ class Answered:
     needs: Needs = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Faulted:
+class Faulted(Struct, frozen=True):
     """The engine did not answer `turn`."""
 
     conversation: int
@@ -137,31 +132,27 @@ class Faulted:
     """Whether the engine works, and had no room for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(Struct, frozen=True):
     """The reply to `turn` was applied, and the environment failed to say what the conversation wants next."""
 
     conversation: int
     turn: Turn
 
 
-@dataclass(frozen=True, slots=True)
-class RetryDue:
+class RetryDue(Struct, frozen=True):
     """The pause before the next sending of `turn` is over."""
 
     conversation: int
     turn: Turn
 
 
-@dataclass(frozen=True, slots=True)
-class RestOver:
+class RestOver(Struct, frozen=True):
     """The rest of an engine is over."""
 
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """No further departures, no further opening; an Open without an answer is withdrawn."""
 
 
@@ -170,13 +161,11 @@ Event: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(Struct, frozen=True):
     """Open the next task and answer with Opened or TasksExhausted. One at a time is outstanding."""
 
 
-@dataclass(frozen=True, slots=True)
-class Depart:
+class Depart(Struct, frozen=True):
     """Render the prompt of `turn` and send it."""
 
     conversation: int
@@ -189,8 +178,7 @@ class Depart:
     """Whether engines died on it, and its engine is to serve it alone on one of its servers."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetryLater:
+class RetryLater(Struct, frozen=True):
     """Answer with RetryDue in `delay_s` seconds."""
 
     conversation: int
@@ -198,23 +186,20 @@ class RetryLater:
     delay_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(Struct, frozen=True):
     """Answer with RestOver in `delay_s` seconds. One at a time is outstanding for an engine."""
 
     model: str
     delay_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(Struct, frozen=True):
     """Publish the conversation: it is over or stuck, and nothing of it is in flight."""
 
     conversation: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """All work is done, or the scheduler was stopped and nothing is in flight any more."""
 
 

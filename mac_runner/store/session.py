@@ -14,11 +14,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from mac_runner.clock import Clock, iso
 from mac_runner.errors import StoreError
@@ -40,13 +41,11 @@ MANIFEST_INTERVAL_S: Final = 5.0
 MANIFEST_WRITES_PER_PLAN_MAX: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class BeginItem:
+class BeginItem(Struct, frozen=True):
     """The session begins, as with any other item."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyItem:
+class ReplyItem(Struct, frozen=True):
     """The `n`-th reply of a task."""
 
     task_id: str
@@ -54,32 +53,28 @@ class ReplyItem:
     recorded: RecordedReply
 
 
-@dataclass(frozen=True, slots=True)
-class DeathItem:
+class DeathItem(Struct, frozen=True):
     """An engine died while it worked on a turn of a task."""
 
     task_id: str
     turn_key: str
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyItem:
+class PolicyItem(Struct, frozen=True):
     """A model has weights of another version."""
 
     model: str
     policy: PolicyVersion
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptItem:
+class TranscriptItem(Struct, frozen=True):
     """An ended conversation."""
 
     task_id: str
     transcript: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class EventItem:
+class EventItem(Struct, frozen=True):
     """Something that happened."""
 
     name: str
@@ -88,16 +83,14 @@ class EventItem:
     fields: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class AccountingItem:
+class AccountingItem(Struct, frozen=True):
     """What the session has used so far."""
 
     elapsed_s: float
     accounting: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryItem:
+class SummaryItem(Struct, frozen=True):
     """The results in numbers."""
 
     summary: JsonObject

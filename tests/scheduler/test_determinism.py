@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import get_args
 
 import pytest
+from msgspec import structs
 
 from mac_runner.environments.testing import replay
 from mac_runner.errors import RunDirectoryError
@@ -88,7 +88,7 @@ def test_a_reply_recorded_twice_counts_once() -> None:
     for task, _ in tasks(12):
         first = recorder.replies[task.task_id][:5]
         doubled.append(
-            (task, tuple(one for reply in first for one in (reply, replace(reply, reply=Reply(text="late")))))
+            (task, tuple(one for reply in first for one in (reply, structs.replace(reply, reply=Reply(text="late")))))
         )
     stage = Stage(work=doubled)
     stage.play()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from msgspec import structs
+
 from mac_runner.scheduler import RequestScheduler
 from mac_runner.scheduler.testing import (
     Action,
@@ -201,7 +203,7 @@ class World:
         """All engines that serve nothing serve again."""
         for model, size in list(self.sizes.items()):
             if not size.capacity:
-                self.sizes[model] = replace(size, capacity=1)
+                self.sizes[model] = structs.replace(size, capacity=1)
                 self.send(self.sizes[model])
 
     def _perform(self, action: Action) -> None:

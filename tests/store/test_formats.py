@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner import store
@@ -127,7 +128,8 @@ def test_unusable_replies_are_counted_by_agent_definition_and_cause() -> None:
     turns = [*RECORDS, record(3, 0)]
     causes = (None, "cut_off_thought", "illegal", "cut_off_thought", None)
     turns = [
-        replace(turn, receipt=replace(turn.receipt, cause=cause)) for turn, cause in zip(turns, causes, strict=True)
+        structs.replace(turn, receipt=structs.replace(turn.receipt, cause=cause))
+        for turn, cause in zip(turns, causes, strict=True)
     ]
     transcript = built(turns)
 
@@ -187,14 +189,17 @@ def test_transcript_counts_turns_tokens_corrections_and_defaults_and_tells_of_a_
 def test_everything_that_depends_on_time_is_under_timing() -> None:
     """Also what an engine had in its cache, which follows from what else it was working on."""
     slow = [record(1, 0, generate_s=9.0), *RECORDS[1:]]
-    cold = [replace(turn, reply=replace(turn.reply, tokens=replace(turn.reply.tokens, cached=0))) for turn in RECORDS]
+    cold = [
+        structs.replace(turn, reply=replace(turn.reply, tokens=structs.replace(turn.reply.tokens, cached=0)))
+        for turn in RECORDS
+    ]
     one = built(RECORDS)
 
     for other in (built(slow, wall_s=5.0), built(cold)):
         assert other != one
         assert without_timing(other) == without_timing(one)
         assert without_timing(index_row(other)["counts"]) == without_timing(index_row(one)["counts"])
-    frames = [recorded_json(replace(recorded(), reply=turn.reply)) for turn in (RECORDS[0], cold[0])]
+    frames = [recorded_json(structs.replace(recorded(), reply=turn.reply)) for turn in (RECORDS[0], cold[0])]
     assert frames[0] != frames[1]
     assert without_timing(frames[0]) == without_timing(frames[1])
 

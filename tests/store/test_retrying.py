@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from mac_runner.clock import SystemClock
 from mac_runner.errors import IdentityError, RunDirectoryError, StoreError
@@ -120,7 +121,7 @@ def test_reply_that_a_conversation_failed_on_is_asked_for_again() -> None:
     transcript: Any = player.transcript(task, replies, "its second turn made no sense")
     transcript["turns"][1]["receipt"]["kind"] = "failure"
 
-    assert replies_before_failure(transcript) == [replace(replies[0], model=None)]
+    assert replies_before_failure(transcript) == [structs.replace(replies[0], model=None)]
 
 
 @pytest.mark.ci

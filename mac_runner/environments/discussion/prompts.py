@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from msgspec import Struct
+
 from mac_runner.config import RetryConfig
 from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed
@@ -69,8 +71,7 @@ class Member:
     if_as_human: bool | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiscussionView:
+class DiscussionView(Struct, frozen=True, kw_only=True):
     """What the seat knows: the prompt without its words. Answers are ids of choices, or words where it is open."""
 
     agent: str

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec import Struct
+
 from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.reading.answers import (
@@ -30,8 +32,7 @@ CONTINUE: Final = "continue"
 NO_OBJECT: Final = Problem(Cause.NO_OBJECT, "no JSON object with the fields asked for was found in it")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Moment(Struct, frozen=True, kw_only=True):
     """When a seat speaks: the question, the round, and what most answers that it knows of say."""
 
     question: Question

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from msgspec import Struct
+
 from mac_runner.environments.discussion.identity import Identity
 from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.reading.words import words
@@ -122,8 +124,7 @@ class DiscussionState:
         self.round = len(self.statements) // len(self.seats)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aside:
+class Aside(Struct, frozen=True, kw_only=True):
     """Words in a private channel."""
 
     round: int
@@ -132,8 +133,7 @@ class Aside:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Known(Struct, frozen=True, kw_only=True):
     """What a seat may lawfully know of what was said."""
 
     statements: tuple[Statement, ...]
