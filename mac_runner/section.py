@@ -148,8 +148,8 @@ class File(Section):
     @classmethod
     def at(cls, path: Path | str) -> Self:
         """The file at a path. Raises ConfigError when it cannot be read or is too large."""
-        found = Path(path).resolve()
-        return cls(path=found, sha256=hashlib.sha256(read_material(found)).hexdigest())
+        data = read_material(Path(path))
+        return cls(path=Path(path).resolve(), sha256=hashlib.sha256(data).hexdigest())
 
     def content(self) -> bytes:
         """What is in it. Raises ConfigError where that is not what was in it when the experiment was loaded."""

@@ -19,7 +19,7 @@ FORMAT: Final = "mac_runner.fleet/1"
 _CONTROL: Final = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}")
 """The token is sent to this machine alone."""
 _BYTES_MAX: Final = 16_000_000
-_COMPARED: Final = ("model", "engine", "dialect", "engine_args")
+_COMPARED: Final = ("model", "engine", "dialect", "engine_args", "chat_template_sha256")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,7 @@ class HeldModel:
     dialect: str
     """What its engines understand: `openai` or `vllm`."""
     engine_args: dict[str, Any]
+    chat_template_sha256: str
     base_urls: tuple[str, ...]
     """The servers of its lanes, for `openai_config.base_urls`."""
     takes_turns: bool
@@ -99,6 +100,7 @@ def held_model(config: FleetModelConfig, base_urls: tuple[str, ...], *, takes_tu
         engine=config.engine,
         dialect=config.dialect,
         engine_args=dict(config.engine_args),
+        chat_template_sha256=config.chat_template_sha256,
         base_urls=base_urls,
         takes_turns=takes_turns,
     )

@@ -87,6 +87,8 @@ def _vllm(lane: LaneSpec, model: FleetModelConfig, devices: dict[str, str], prog
     }
     if lane.place.gpus:
         flags["gpu_memory_utilization"] = lane.memory_share
+    if model.chat_template is not None:
+        flags["chat_template"] = str(model.chat_template.path)
     if lane.takes_turns:
         flags["enable_sleep_mode"] = True
     named = {name.replace("-", "_") for name in model.engine_args}

@@ -13,6 +13,7 @@ from typing import Final
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.nano.settings import missing_packages
 from mac_runner.config import FleetConfig
+from mac_runner.errors import ConfigError
 from mac_runner.extras import install_command
 from mac_runner.files import read_regular
 from mac_runner.fleet.gpus import among, discover
@@ -46,7 +47,7 @@ def local_plan(
         gpus = among(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     weights = {name: size for name, model in models.items() if (size := weight_bytes(model)) is not None}
     programs = [problem for name, model in models.items() for problem in _missing_programs(name, model)]
-    problems = [problem for name, model in models.items() for problem in _missing_models(name, model)]
+    problems = [problem for name, model in models.items() for problem in _missing_files(name, model)]
     problems += [] if is_dry else programs
     try:
         plan = lay_out(config, models, gpus, LoopbackPorts(), weights=weights)
@@ -57,12 +58,17 @@ def local_plan(
     return replace(plan, keys=keys, notes=(*plan.notes, *(f"{dotted(path)}: {text}" for path, text in programs)))
 
 
-def _missing_models(name: str, model: FleetModelConfig) -> Iterator[Problem]:
-    """A model that is named as a directory, and is none."""
+def _missing_files(name: str, model: FleetModelConfig) -> Iterator[Problem]:
+    """A model that is named as a directory, and is none; a template that is not what it was when a run recorded it."""
     is_directory = model.model.startswith(("/", "./", "../", "~"))
     if model.engine != "command" and is_directory and not Path(model.model).is_dir():
         text = f"there is no directory {model.model} here; write the path of a model in full, or its name on the hub"
         yield Problem(("model_definitions", name, "fleet_config", "model"), text)
+    try:
+        if model.chat_template is not None:
+            model.chat_template.content()
+    except ConfigError as fault:
+        yield Problem(("model_definitions", name, "fleet_config", "chat_template"), str(fault))
 
 
 def _missing_programs(name: str, model: FleetModelConfig) -> Iterator[Problem]:

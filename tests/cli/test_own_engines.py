@@ -221,7 +221,7 @@ def test_settings_name_files_beside_the_experiment_and_a_run_goes_on_with_the_sa
         file.write_text("Oh!")
         at_once("stage/sung.yaml").refused(f"{key}: {file} changed: its sha256: ", "put the files and the values back")
         file.unlink()
-        at_once("stage/sung.yaml --dry-run").refused("stage/sung.yaml:", f": {key}: {file}: cannot be read")
+        at_once("stage/sung.yaml --dry-run").refused("stage/sung.yaml:", f": {key}: {name}: cannot be read")
         file.write_text(content)
 
 

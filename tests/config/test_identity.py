@@ -29,7 +29,8 @@ RUNTIME_KEYS = {
     "metric_plugins.*": "distribution version sha256 path",
     "model_definitions.*": "usd_per_hour usd_per_mtok.cached usd_per_mtok.completion usd_per_mtok.prompt",
     "model_definitions.*.anthropic_config": "base_url api_key_env max_in_flight prompt_caching stall_s timeout_s",
-    "model_definitions.*.fleet_config": "command lanes max_num_seqs tensor_parallel_size timeout_s weight_updates",
+    "model_definitions.*.fleet_config": "chat_template.path command lanes max_num_seqs "
+    "tensor_parallel_size timeout_s weight_updates",
     "model_definitions.*.latency": "prefill_ms kernel_ms quantum",
     "model_definitions.*.nano_config": "gpu_memory_utilization kv_cache_gib max_num_batched_tokens "
     "max_num_seqs_upper_bound tensor_parallel_size",

@@ -201,6 +201,10 @@ ENGINES = (
     "engine_args: {kv_cache_dtype: fp8, kv-cache-dtype: fp8}",
     "engine_args: {dtype: null}",
     "engine: nano, engine_args: {kv_cache: 1}",
+    "engine_args: {chat-template: trial.yaml}",
+    "engine: nano, chat_template: trial.yaml",
+    f"{COMMAND}, chat_template: trial.yaml",
+    "chat_template: none.jinja",
     "server: vllm",
     f"{COMMAND}, chat_template_kwargs: {{enable_thinking: false}}",
 )

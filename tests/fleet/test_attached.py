@@ -30,6 +30,7 @@ from mac_runner.fleet.testing import (
     held_model,
     read_held,
 )
+from mac_runner.section import File
 from tests import patience
 from tests.fleet.real_fleet import awaited
 from tests.kit import StridingClock
@@ -327,6 +328,7 @@ async def test_a_model_is_found_by_what_it_is_and_refused_with_what_differs() ->
         for name, update, words in (
             ("a", {"engine": "nano"}, 'engine "vllm" where this experiment has "nano"'),
             ("a", {"engine_args": {"z": 1}}, 'engine_args {} where this experiment has {"z": 1}'),
+            ("a", {"chat_template": File.at(__file__)}, 'chat_template_sha256 "" where this experiment has "'),
             ("c", {"model": "huge"}, "does not serve 'huge' on 'vllm'; it serves a .small on vllm., b"),
         ):
             with pytest.raises(ConfigError, match=words):

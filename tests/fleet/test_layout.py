@@ -34,6 +34,7 @@ from mac_runner.fleet.testing import (
     parse,
     weight_bytes,
 )
+from mac_runner.section import File
 from mac_runner.serve import main
 from mac_runner.types import JsonObject
 from tests.fleet.smi import listing, put_smi, slices
@@ -424,6 +425,22 @@ def test_vllm_is_started_on_loopback_with_its_share_and_the_flags_of_the_file() 
     )
     assert launch.environment == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}
     assert launch.sleep is None
+
+
+def test_vllm_renders_prompts_with_the_template_that_was_loaded_and_with_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "chat.jinja"
+    file.write_text("{{ messages }}")
+    model = M(model="m", chat_template=File.at(file))
+
+    argv = launch_of(LANE, model).argv
+    assert argv[argv.index("--chat-template") + 1] == str(file)
+    assert local_plan(FleetConfig(gpus=1), {"m": model}, is_dry=True).lanes
+    file.write_text("{{ other }}")
+    with pytest.raises(LayoutError) as caught:
+        local_plan(FleetConfig(gpus=1), {"m": model}, is_dry=True)
+    (problem,) = caught.value.problems
+    assert problem.path == ("model_definitions", "m", "fleet_config", "chat_template")
+    assert problem.text.startswith(f"{file}: its content changed: ")
 
 
 def test_the_doors_for_sleep_are_open_only_where_lanes_take_turns() -> None:

@@ -33,10 +33,11 @@ _SET_BY_THE_FLEET: Final = frozenset(
     {
         *("host", "port", "uds", "model", "name", "served_model_name", "max_num_seqs", "gpu_memory_utilization"),
         *("kv_cache_memory_bytes", "tensor_parallel_size", "enable_sleep_mode", "api_key", "api_key_env"),
-        *("admin_key_env", "open", "ssl_keyfile", "ssl_certfile", "root_path", "config"),
+        *("admin_key_env", "open", "ssl_keyfile", "ssl_certfile", "root_path", "config", "chat_template"),
     }
 )
-"""Flags that decide where an engine listens, who may ask it, and how much of a GPU it takes."""
+"""Flags that decide where an engine listens, who may ask it, and how much of a GPU it takes; or for which we have a key
+of our own."""
 _MORE_GPUS: Final = (
     "pipeline_parallel",
     "data_parallel",
@@ -71,6 +72,11 @@ def check(settings: FleetModelConfig) -> Iterator[Problem]:
     if settings.weight_updates and (settings.engine == "nano" or settings.dialect != "vllm"):
         text = "is for vLLM's engines; leave it out" if settings.engine == "nano" else "needs `server: vllm`"
         yield Problem(("weight_updates",), text)
+    if settings.chat_template is not None and settings.engine != "vllm":
+        instead = "leave it out: mac-serve takes that of the model"
+        if settings.engine == "command":
+            instead = "write it into `command`"
+        yield Problem(("chat_template",), f"is for vLLM's engines; {instead}")
     if settings.chat_template_kwargs and settings.dialect != "vllm":
         text = "only servers with vLLM's additions take these; set `server: vllm` if the command starts one"
         yield Problem(("chat_template_kwargs",), text)

@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue
 from mac_runner.backends.base import Unsupported
 from mac_runner.backends.openai import settings as openai
 from mac_runner.backends.openai.settings import OpenaiConfig
-from mac_runner.section import IDENTITY, RUNTIME, Listed, Section, Text
+from mac_runner.section import IDENTITY, RUNTIME, File, Listed, Section, Text
 
 
 class FleetModelConfig(Section):
@@ -35,6 +35,8 @@ class FleetModelConfig(Section):
     """How many requests each engine serves at once."""
     engine_args: Annotated[Mapping[Text, JsonValue], IDENTITY] = {}
     """Further settings of the engine under the names of its own flags, such as `kv_cache_dtype: fp8`."""
+    chat_template: File | None = None
+    """The chat template that vLLM's engines render prompts with; null: that of the model."""
     chat_template_kwargs: Annotated[Mapping[str, bool | int | float | str | None], IDENTITY] = {}
     """Switches of the model's chat template, such as `enable_thinking: false`."""
     weight_updates: Annotated[bool, RUNTIME] = False
@@ -47,6 +49,11 @@ class FleetModelConfig(Section):
     def dialect(self) -> Literal["openai", "vllm"]:
         """What its engines understand. `mac-serve` knows vLLM's additions."""
         return (self.server or "openai") if self.engine == "command" else "vllm"
+
+    @property
+    def chat_template_sha256(self) -> str:
+        """Which template they have; empty for that of the model."""
+        return "" if self.chat_template is None else self.chat_template.sha256
 
 
 def as_openai(config: FleetModelConfig) -> OpenaiConfig:
