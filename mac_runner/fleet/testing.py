@@ -20,8 +20,7 @@ from mac_runner.fleet.control import (
     Wake,
     Warm,
 )
-from mac_runner.fleet.dispatch import Gate
-from mac_runner.fleet.engine import chat_of
+from mac_runner.fleet.engine import Gate, chat_of
 from mac_runner.fleet.gpus import GpuError, among, ask, discover, parse
 from mac_runner.fleet.held import HeldFleet, held_model, read_held
 from mac_runner.fleet.host import FleetHost, control_socket
