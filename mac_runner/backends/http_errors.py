@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
@@ -115,13 +115,13 @@ class ErrorBody:
 
 def error_body_of(body: bytes, redactor: Redactor) -> ErrorBody:
     """The error in the bytes of a body. Never raises."""
-    value = _json(body.decode("utf-8", "replace"))
+    text = body.decode("utf-8", "replace")
+    value = _json(text)
     if isinstance(value, list) and len(value) == 1:
         value = value[0]  # Gemini's form.
-    if isinstance(value, dict):
-        return error_body_in(value, redactor)
-    # Most likely a proxy's page: its beginning is better than nothing.
-    return error_body_saying(body.decode("utf-8", "replace"), redactor)
+    if not isinstance(value, dict):
+        value = {"error": text} if text else {}  # Most likely a proxy's page: its beginning is better than nothing.
+    return error_body_in(value, redactor)
 
 
 def error_body_in(body: JsonObject, redactor: Redactor) -> ErrorBody:
@@ -133,15 +133,17 @@ def error_body_in(body: JsonObject, redactor: Redactor) -> ErrorBody:
     """
     error = body.get("error") or body
     if not isinstance(error, dict):
-        return error_body_saying(_words(error), redactor)
+        error = {"message": error}
     metadata = error.get("metadata")
     raw = _words(metadata.get("raw")) if isinstance(metadata, dict) else ""
     behind = _json(raw)
     inner = behind.get("error") or behind if isinstance(behind, dict) else {}
     found = inner if isinstance(inner, dict) else {}
     message = _words(error.get("message", body.get("detail"))) or (_words(body) if body else "")
-    return replace(
-        error_body_saying(f"{message}: {raw}" if raw else message, redactor),
+    words = f"{message}: {raw}" if raw else message
+    return ErrorBody(
+        text=clipped(words, _VERDICT_CHARS),
+        quoted=redactor.quoted(words),
         codes=frozenset(
             str(code) for one in (error, found) for name in ("code", "type") if (code := one.get(name)) is not None
         ),
@@ -149,11 +151,6 @@ def error_body_in(body: JsonObject, redactor: Redactor) -> ErrorBody:
         status=next(filter(None, (_status(error.get(name)) for name in ("code", "status", "status_code"))), None),
         generation=redactor.reply(scalars_only(_words(error.get("failed_generation", found.get("failed_generation"))))),
     )
-
-
-def error_body_saying(words: str, redactor: Redactor) -> ErrorBody:
-    """The error that consists of `words`."""
-    return ErrorBody(text=clipped(words, _VERDICT_CHARS), quoted=redactor.quoted(words))
 
 
 def _json(text: str) -> JsonValue:

@@ -125,15 +125,12 @@ _SPOKEN: Final = frozenset({Meaning.ANSWER, Meaning.REFUSED, Meaning.BROKEN})
 _CONTENT_TOO_LARGE: Final = 413
 
 
-def refusal_of(status: int | None, error: ErrorBody) -> Refusal | None:
-    """What an answer with an error means for its request; None where no words are known.
-
-    `status` is None for one in the middle of a stream.
-    """
+def refusal_of(status: int, error: ErrorBody) -> Refusal | None:
+    """What an answer with an error means for its request; None where no words are known."""
     if status == _CONTENT_TOO_LARGE:
         return Refusal.TOO_LONG
     words = " ".join((error.text, error.param, *error.codes))
-    if (Meaning.BROKEN if status is None else meaning_of(status)) in _SPOKEN:
+    if meaning_of(status) in _SPOKEN:
         known = (one for one, pattern in _PATTERNS.items() if pattern is not _FORM and pattern.search(words))
         refusal = next(known, Refusal.REPLY if error.generation else None)
         if refusal is Refusal.REPLY and _PATTERNS[Refusal.CUT_OFF].match(error.generation):

@@ -336,6 +336,14 @@ def test_error_keeps_all_but_its_causes() -> None:
     assert error.__suppress_context__
 
 
+def test_error_that_nobody_foresaw_keeps_its_name_where_its_words_are_withheld() -> None:
+    key = KEYS["short"]
+    with pytest.raises(RuntimeError) as caught, redacting(Redactor(key)):
+        raise LookupError(key)
+
+    assert str(caught.value) == f"LookupError: {WITHHELD}"
+
+
 def test_error_of_plain_python_that_is_known_to_pass_does() -> None:
     for error in (ConnectionError("gone"), TimeoutError(), MemoryError()):
         with pytest.raises(type(error)) as caught, redacting(Redactor("k" * 20)):

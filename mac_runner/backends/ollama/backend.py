@@ -198,12 +198,12 @@ def told(dialect: OllamaDialect, clock: Clock, redactor: Redactor) -> Iterator[N
         words: JsonObject = {"error": str(error.error)}
         page_of(Answer(status=status, body=encoded(words)), dialect, clock.utc_now(), redactor)
     except (ConnectionError, httpx.TransportError) as error:
-        text = redactor.quoted(f"{type(error).__name__}: {error}").rstrip(": ")
+        text = f"{type(error).__name__}: {redactor.quoted(str(error))}".rstrip(": ")
         raise SendingError(f"no connection: {text}", standing=Standing.GONE) from error
     except ValidationError as error:
         raise malformed(_flaws(error)) from None
     except (httpx.HTTPError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise malformed(redactor.quoted(f"{type(error).__name__}: {error}")) from None
+        raise malformed(f"{type(error).__name__}: {redactor.quoted(str(error))}") from None
 
 
 def _flaws(error: ValidationError) -> str:
