@@ -16,7 +16,7 @@ from rich.cells import cell_len
 import mac_runner
 from mac_runner.clock import SystemClock
 from mac_runner.printable import printable
-from mac_runner.reports import GridRow, grid_tables, summarise, summary_tables
+from mac_runner.reports import GridRow, Totals, grid_tables, summarise, summary_tables
 from mac_runner.reports.testing import drawn
 from mac_runner.results import Table
 from mac_runner.runs.summary import summary_of as summary_of_run
@@ -114,7 +114,7 @@ def summary_of(rows: Iterable[JsonObject], accounting: JsonObject | None = None,
     """The summary of a run `demo` with these rows."""
     found = [*rows]
     count = len(found) if planned is None else planned
-    return summarise(experiment_name="demo", rows=found, planned=count, accounting=accounting or {})
+    return summarise(Totals.of(found), experiment_name="demo", planned=count, accounting=accounting or {})
 
 
 def own_game(game: str, *, name: str = "small", conversations: int = 2) -> JsonObject:

@@ -24,7 +24,7 @@ from mac_runner.reports.status import (
     status_text,
     with_shards,
 )
-from mac_runner.reports.summary import summarise
+from mac_runner.reports.summary import Totals, summarise
 from mac_runner.reports.tables import fitted, grid_tables, summary_tables, tables_named, write_tables
 from mac_runner.reports.turns import (
     ALL,
@@ -43,6 +43,7 @@ __all__ = [
     "ALL",
     "GridRow",
     "GridTable",
+    "Totals",
     "compare_combinations",
     "csv_bytes",
     "find_turn",

@@ -28,15 +28,15 @@ STRETCHES_MAX: Final = 8
 
 
 def summarise(
+    totals: Totals,
     *,
     experiment_name: str,
-    rows: Iterable[JsonObject],
     planned: int,
     accounting: JsonObject,
     decoding: Mapping[str, JsonObject] | None = None,
     speakers: Mapping[str, str] | None = None,
 ) -> JsonObject:
-    """Sum up the rows of an index. Rows of one cluster are together.
+    """The summary of the rows of an index, which were added up.
 
     `accounting` holds what no row knows: `wall_s`, of that `played_s`, and `sessions` over all sessions, from how many
     `merged_runs` they come, what each of `parts` ended, what was ended `untimed` and so counts in no rate, and for each
@@ -45,9 +45,6 @@ def summarise(
     agent definition.
     A rate that is not known is null.
     """
-    totals = _Totals()
-    for row in rows:
-        totals.add(parse_row(row))
     played_s = number(accounting.get("played_s"))
     untimed = accounting.get("untimed")
     untimed = untimed if isinstance(untimed, dict) else {}
@@ -107,8 +104,8 @@ class _Retried:
 
 
 @dataclass(slots=True)
-class _Totals:
-    """Everything that is added up over the rows."""
+class Totals:
+    """Everything that is added up over the rows of an index."""
 
     finished: int = 0
     failed: int = 0
@@ -125,7 +122,17 @@ class _Totals:
     outcomes: dict[str, OutcomeResults] = field(default_factory=dict)
     metrics: MetricCounter = field(default_factory=MetricCounter)
 
-    def add(self, row: IndexRow) -> None:
+    @classmethod
+    def of(cls, rows: Iterable[JsonObject]) -> Totals:
+        """All of these."""
+        totals = cls()
+        for row in rows:
+            totals.add(row)
+        return totals
+
+    def add(self, index_row: JsonObject) -> None:
+        """Add a row. Rows of one cluster come together."""
+        row = parse_row(index_row)
         if row.reason is None:
             self.finished += 1
             with one_cluster(row.cluster):
@@ -157,7 +164,7 @@ class _Totals:
             self.outcomes.setdefault(kind, OutcomeResults()).add(row.outcome, row.agents)
 
 
-def _tokens(totals: _Totals, models: JsonValue) -> JsonObject:
+def _tokens(totals: Totals, models: JsonValue) -> JsonObject:
     """What the engines counted; where one does not count, its name and the turns of conversations without a count."""
     tokens: JsonObject = {
         "prompt": totals.tokens.prompt,

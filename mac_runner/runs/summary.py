@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mac_runner.config import recorded_decoding, recorded_speakers
 from mac_runner.reports import (
     GridRow,
+    Totals,
     compare_combinations,
     csv_bytes,
     grid_table,
@@ -39,21 +40,30 @@ from mac_runner.types import JsonObject
 
 def summary_of(contents: RunContents) -> JsonObject:
     """The contents of a run directory's `summary.json`."""
+    return next(filter(None, summary_parts(contents)))
+
+
+def summary_parts(contents: RunContents) -> Iterator[JsonObject | None]:
+    """The same after all conversations are added up; None after each of them."""
     fork = contents.fork
-    forked: JsonObject = {} if fork is None else {"fork": fork_summary(fork, contents.rows())}
     conversation = section(contents.resolved, "conversation_config")
     is_clustered = fork is not None or conversation.get("samples_per_task", 1) != 1
+    totals = Totals()
+    # The conversations of a cluster come together.
+    for row in contents.rows_in_task_order() if is_clustered else contents.rows():
+        totals.add(row)
+        yield None
     summary = summarise(
+        totals,
         experiment_name=contents.experiment_name,
-        # The conversations of a cluster come together.
-        rows=contents.rows_in_task_order() if is_clustered else contents.rows(),
         planned=contents.counts.planned,
         accounting=contents.accounting,
         decoding=recorded_decoding(contents.resolved),
         speakers=recorded_speakers(contents.resolved),
     )
+    forked: JsonObject = {} if fork is None else {"fork": fork_summary(fork, contents.rows())}
     policies = contents.state.policies_json()
-    return summary | forked | ({"policies": policies} if policies else {})
+    yield summary | forked | ({"policies": policies} if policies else {})
 
 
 COMPARISONS: Final = "comparisons.json"

@@ -99,7 +99,7 @@ class RunSource:
             return self._grid_page(grid)
         run = self._run(slug)
         standing, now = run.follower.standing(), self._clock.utc_now()
-        summary = run.summary(is_live=bool(standing.is_owner_alive))
+        summary = run.summary(self._end(), is_live=bool(standing.is_owner_alive))
         resolved, how, is_reading = run.follower.contents.resolved, run.follower.table.how, run.follower.is_reading
         return run_page(standing, resolved, how, now, name=slug, summary=summary, is_reading=is_reading)
 
@@ -127,12 +127,12 @@ class RunSource:
     def pulse(self, slug: str) -> Pulse:  # noqa: D102
         grid = None if slug else self._grid()
         if grid is not None:
-            followers = [self._run(entry.slug).follower for entry in self._begun(grid)]
-            is_reading = any(follower.is_reading for follower in followers)
-            return Pulse(0, None, frozenset(), tuple(follower.state() for follower in followers), is_reading)
-        follower = self._run(slug).follower
-        table, touched = follower.table, follower.take_touched()
-        return Pulse(table.version, table.rows, touched, follower.state(), follower.is_reading)
+            runs = [self._run(entry.slug) for entry in self._begun(grid)]
+            is_reading = any(run.follower.is_reading for run in runs)
+            return Pulse(0, None, frozenset(), tuple(run.state() for run in runs), is_reading)
+        run = self._run(slug)
+        table, touched = run.follower.table, run.follower.take_touched()
+        return Pulse(table.version, table.rows, touched, run.state(), run.follower.is_reading)
 
     def is_reading(self, slug: str) -> bool:  # noqa: D102
         return self._run(slug).follower.is_reading
@@ -142,9 +142,11 @@ class RunSource:
             with suppress(MacRunnerError):
                 self._begin()
         for run in self._runs.values():
-            if run.follower.is_reading:
-                with suppress(MacRunnerError):
+            with suppress(MacRunnerError):
+                if run.follower.is_reading:
                     run.follower.look(self._end())
+                    return True
+                if run.summaries.make_on(self._end()):
                     return True
         return False
 
@@ -294,7 +296,8 @@ class RunSource:
         standings = {self.directory / slug: run.follower.standing() for slug, run in runs.items()}
         standing = read_grid_standing(self.directory, begun=standings.get)
         is_live = bool(standing.whole.is_owner_alive)
-        found = {slug: run.summary(is_live=is_live) for slug, run in runs.items()}
+        is_over = self._end()
+        found = {slug: run.summary(is_over, is_live=is_live) for slug, run in runs.items()}
         is_reading = any(run.follower.is_reading for run in runs.values())
         resolved = next((run.follower.contents.resolved for run in runs.values()), {})
         summaries = {slug: summary for slug, summary in found.items() if summary is not None}
@@ -320,9 +323,13 @@ class _Run:
         self.flow: tuple[object, FlowPage] | None = None
         """The last flow, and what was asked for."""
 
-    def summary(self, *, is_live: bool) -> JsonObject | None:
+    def state(self) -> object:
+        """Changes when the head of the run may have."""
+        return self.follower.state(), self.summaries.made
+
+    def summary(self, is_over: Callable[[], bool], *, is_live: bool) -> JsonObject | None:
         """Its summary; while it is being read, only one that is written."""
         contents = self.follower.contents
         if self.follower.is_reading:
             return None if is_live else self.summaries.written(contents)
-        return self.summaries.summary(contents, is_live=is_live)
+        return self.summaries.summary(contents, is_over, is_live=is_live)

@@ -3,46 +3,58 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
 from mac_runner.clock import Clock
 from mac_runner.errors import StoreError
-from mac_runner.runs.summary import summary_of
+from mac_runner.runs.summary import summary_parts
 from mac_runner.store import RunContents
 from mac_runner.types import JsonObject
 from mac_runner.viewer.marks import mark_of
 
 _REST: Final = 20.0
 """While a run is at work, its summary is made again after this many times the time that it took."""
-_JOURNAL_BYTES_MAX: Final = 256 << 20
-"""A run with a larger journal has the summary that it wrote when it ended, or none: it would take too long to make."""
 
 
 class SummaryKeeper:
-    """The summary of one run."""
+    """The summary of one run, made in parts, so that requests are answered in between."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: JsonObject | None = None
+        self.made = 0
+        """How many summaries there were."""
         self._state: object = None
-        self._next_s = float("-inf")
+        """What the last one is of, or the one that is being made."""
+        self._parts: Iterator[JsonObject | None] | None = None
+        self._began_s, self._next_s = 0.0, float("-inf")
 
-    def summary(self, contents: RunContents, *, is_live: bool) -> JsonObject | None:
-        """The summary of what the directory holds; old or missing while the run is at work, or where it was killed."""
+    def summary(self, contents: RunContents, is_over: Callable[[], bool], *, is_live: bool) -> JsonObject | None:
+        """The summary of what the directory holds; until it is made the one before it, or one that is written."""
         state = len(contents.state.endings), len(contents.state.sessions), contents.counts, is_live
-        if state == self._state and self._known is not None:
-            return self._known
         now_s = self._clock.monotonic_s()
-        is_large = _journal_bytes(contents) > _JOURNAL_BYTES_MAX
-        written = self.written(contents) if is_large and not is_live else None
-        if written is None and (is_large or (is_live and now_s < self._next_s)):
-            return self._known
-        self._known = written or summary_of(contents)
-        self._state = state
+        if self._parts is None and state != self._state and not (is_live and now_s < self._next_s):
+            self._parts, self._state, self._began_s = summary_parts(contents), state, now_s
+        self.make_on(is_over)
+        return self.written(contents) if self._known is None and not is_live else self._known
+
+    def make_on(self, is_over: Callable[[], bool]) -> bool:
+        """Make the next part of what is being made, up to where `is_over` says so; whether there is more to make."""
+        if self._parts is None:
+            return False
+        try:
+            while (made := next(self._parts)) is None:
+                if is_over():
+                    return True
+        except Exception:
+            self._state, self._parts = None, None
+            raise
         ended_s = self._clock.monotonic_s()
-        self._next_s = ended_s + _REST * (ended_s - now_s)
-        return self._known
+        self._next_s = ended_s + _REST * (ended_s - self._began_s)
+        self._known, self._parts, self.made = made, None, self.made + 1
+        return False
 
     def written(self, contents: RunContents) -> JsonObject | None:
         """`summary.json`, where nothing was recorded after it."""
@@ -55,8 +67,3 @@ class SummaryKeeper:
             found = json.loads(disk.read(layout.summary))
             return found if isinstance(found, dict) else None
         return None
-
-
-def _journal_bytes(contents: RunContents) -> int:
-    disk, journals = contents.disk, contents.layout.journals.values()
-    return sum(size or 0 for journal in journals for size in disk.sizes(journal).values())

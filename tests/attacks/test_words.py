@@ -19,6 +19,7 @@ from mac_runner.environments.testing import defuse, holds_thought
 from mac_runner.environments.town_of_salem.testing import EventKind, GameLog, Prompts, SeatView, observe, view_of
 from mac_runner.reports import (
     GridRow,
+    Totals,
     csv_bytes,
     grid_table,
     parquet_bytes,
@@ -365,7 +366,7 @@ def summary(text: str) -> JsonObject:
         {"task_id": text, "index": 0, "status": "finished", "counts": counts, "outcome": game},
         {"task_id": text, "index": 1, "status": "failed", "counts": counts, "failure": text, "outcome": None},
     ]
-    return summarise(experiment_name=text, rows=rows, planned=2, accounting={"models": {text: {}}})
+    return summarise(Totals.of(rows), experiment_name=text, planned=2, accounting={"models": {text: {}}})
 
 
 @against_all

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -255,6 +256,34 @@ def test_summary_says_how_many_ended_while_the_journal_is_read(own_run: Path, ro
 
 
 @pytest.mark.ci
+def test_results_of_a_killed_run_are_shown_however_large_its_journal_is(own_run: Path, played: Path) -> None:
+    """A kill leaves no summary; a power failure also leaves zeros behind the last frame."""
+    (own_run / "summary.json").unlink()
+    os.truncate(segment_of(own_run), 300 << 20)
+
+    head = RunSource(own_run).run("")
+
+    assert head.facts == RunSource(played).run("").facts
+
+
+def test_summary_is_made_in_parts_between_requests_and_then_announced(own_run: Path) -> None:
+    (own_run / "summary.json").unlink()
+    source = sliced(own_run)
+    source.index("", 0, None)
+    while source.read_on():
+        pass
+
+    begun, known = source.run(""), source.pulse("").state
+    while source.read_on():
+        pass
+
+    assert not begun.is_reading
+    assert len(begun.facts) < len(source.run("").facts)
+    assert source.pulse("").state != known
+    assert source.run("") == RunSource(own_run).run("")
+
+
+@pytest.mark.ci
 def test_first_rows_are_answered_before_the_journal_is_read(own_run: Path, rows: list[JsonObject]) -> None:
     """The head says so; a conversation is there by its number; more requests do not read on, `read_on` does."""
     source = sliced(own_run)
@@ -274,6 +303,9 @@ def test_first_rows_are_answered_before_the_journal_is_read(own_run: Path, rows:
         pass
     assert ids(source) == [row["task_id"] for row in rows] == ended(own_run)
     assert source.index("", 0, None) == RunSource(own_run).index("", 0, None)
+    source.run("")
+    while source.read_on():
+        pass
     assert source.run("") == RunSource(own_run).run("")
     assert not source.run("").is_reading
 
