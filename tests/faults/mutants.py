@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.backends.http.testing import DataPlane, Endpoint, SendingError
+from mac_runner.backends.http.testing import DataPlane, Endpoint
 from mac_runner.backends.testing import Waiting
 from mac_runner.environments.town_of_salem.seat import knowledge
 from mac_runner.errors import StoreError, TransientBackendError
@@ -37,7 +37,7 @@ from mac_runner.scheduler.testing import (
 )
 from mac_runner.store import Disk, index_row, journal, records
 from mac_runner.store.testing import Item, Line, OpenFile, RunState, Session, TranscriptItem
-from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Turn
+from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Sampling, Turn
 from tests.faults import oracles
 
 
@@ -347,7 +347,7 @@ def shrunk_at_the_cost_of_others(patch: pytest.MonkeyPatch) -> None:
 def trusted_server(patch: pytest.MonkeyPatch) -> None:
     """A server that takes connections is taken for one that answers: no canary is sent."""
 
-    async def sing(_plane: DataPlane, _endpoint: Endpoint) -> SendingError | None:
+    async def sing(_plane: DataPlane, _endpoint: Endpoint, _settings: Sampling | None = None) -> None:
         return None
 
     patch.setattr(DataPlane, "canary", sing)
