@@ -17,8 +17,6 @@ ENGINE_ERROR_CHARS_MAX: Final = 300
 ENGINE_TOKENS_MAX: Final = 1 << 40
 """A token count beyond this counts nothing."""
 _REASON_CHARS_MAX: Final = 40
-CUT: Final = "…"
-"""Marks the end of a quotation that leaves something out."""
 
 
 def scalars_only(text: str) -> str:
@@ -34,12 +32,12 @@ def clipped(text: str, chars_max: int = ENGINE_ERROR_CHARS_MAX) -> str:
 
 
 def on_one_line(text: str, chars_max: int) -> str:
-    """`text` in at most `chars_max` characters; `CUT` shows that something is left out."""
+    """`text` in at most `chars_max` characters; `…` shows that something is left out."""
     searched = text[: 4 * chars_max]
     words = " ".join(searched.split())
     if len(searched) == len(text) and len(words) <= chars_max:
         return words
-    return words[: chars_max - 1] + CUT
+    return words[: chars_max - 1] + "…"
 
 
 def tokens_of(*, prompt: object, completion: object, cached: object = None) -> TokenCount:
