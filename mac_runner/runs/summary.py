@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -44,14 +45,16 @@ def summary_of(contents: RunContents) -> JsonObject:
 
 
 def summary_parts(contents: RunContents) -> Iterator[JsonObject | None]:
-    """The same after all conversations are added up; None after each of them."""
+    """The same after all conversations are added up; None after some of them."""
     fork = contents.fork
     conversation = section(contents.resolved, "conversation_config")
     is_clustered = fork is not None or conversation.get("samples_per_task", 1) != 1
     totals = Totals()
     # The conversations of a cluster come together.
-    for row in contents.rows_in_task_order() if is_clustered else contents.rows():
-        totals.add(row)
+    rows = contents.rows_in_task_order() if is_clustered else contents.rows()
+    while part := [*islice(rows, _PART_ROWS)]:
+        for row in part:
+            totals.add(row)
         yield None
     summary = summarise(
         totals,
@@ -66,6 +69,7 @@ def summary_parts(contents: RunContents) -> Iterator[JsonObject | None]:
     yield summary | forked | ({"policies": policies} if policies else {})
 
 
+_PART_ROWS: Final = 100
 COMPARISONS: Final = "comparisons.json"
 
 
