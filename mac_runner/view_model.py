@@ -87,7 +87,7 @@ class Note(Struct, frozen=True, omit_defaults=True):
     verdict: str = ""
 
 
-class EventView(Struct, frozen=True, omit_defaults=True):
+class EventView(Struct, frozen=True, omit_defaults=True, gc=False):
     """One event of the record."""
 
     place: int
@@ -176,7 +176,7 @@ class Scene(Struct, frozen=True, omit_defaults=True):
     tables: tuple[ViewTable, ...] = ()
 
 
-class TurnHead(Struct, frozen=True, omit_defaults=True):
+class TurnHead(Struct, frozen=True, omit_defaults=True, gc=False):
     """A turn in the list of turns. A seat gets its own alone."""
 
     key: str

@@ -17,8 +17,9 @@ from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.reports.turns import readable
 from mac_runner.store import RunContents
 from mac_runner.types import JsonObject
-from mac_runner.view_model import ComparedRow
+from mac_runner.view_model import ComparedRow, ConversationView
 from mac_runner.views.compare import compare_view
+from mac_runner.views.conversation import whole_view
 
 ALL_MAX: Final = 4
 _KEPT_MAX: Final = 8
@@ -47,7 +48,7 @@ class Comparisons:
 
     def __init__(self, members: Iterable[Member], runs: Mapping[int, RunContents]) -> None:
         self._runs = runs
-        self._transcript = lru_cache(_KEPT_MAX)(self._read)
+        self._shown = lru_cache(_KEPT_MAX)(self._read)
         self._others: defaultdict[Member, list[Member]] = defaultdict(list)
         groups: defaultdict[object, list[Member]] = defaultdict(list)
         if len(runs) > 1:
@@ -69,14 +70,16 @@ class Comparisons:
         for other in self._others.get(member, ()):
             try:
                 with readable(f"{member.task_id} or {other.task_id}"):
-                    found = compare_view(self._transcript(member), self._transcript(other))
+                    (left, left_view), (right, right_view) = self._shown(member), self._shown(other)
+                    found = compare_view(left, right, left_view, right_view)
             except (ConfigError, RunDirectoryError):
                 # Two combinations may differ in their seeds: these have nothing in common. A damaged one is left out.
                 continue
             yield Compared(other.folder, other.number, found.rows, found.first_turn, found.reason)
 
-    def _read(self, member: Member) -> JsonObject:
-        return self._runs[member.folder].transcript(member.task_id)
+    def _read(self, member: Member) -> tuple[JsonObject, ConversationView]:
+        transcript = self._runs[member.folder].transcript(member.task_id)
+        return transcript, whole_view(transcript)
 
 
 def _pairs(group: list[Member]) -> Iterator[tuple[Member, Member]]:

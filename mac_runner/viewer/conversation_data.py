@@ -49,16 +49,16 @@ class ConversationPages:
         whole = whole_view(transcript)
         prompt_of, missing = self._prompts(transcript)
         traces = self._traces(transcript)
-        turns = [*turn_views(transcript, prompt_of, prompt_missing=missing, traces=traces)]
         spoken = _spoken(transcript)
-        seen = [
-            [*turn_views(transcript, prompt_of, seat=seat, prompt_missing=missing, traces=traces)]
-            for seat in whole.seats
-        ]
+        seats = [perspective(whole, seat) for seat in whole.seats]
+        turns, *seen = (
+            [*turn_views(transcript, view, prompt_of, prompt_missing=missing, traces=traces)]
+            for view in (whole, *seats)
+        )
         return ConversationData(
             {
                 "whole": self._outgoing.conversation(whole),
-                "seats": [self._outgoing.conversation(perspective(whole, seat)) for seat in whole.seats],
+                "seats": [*map(self._outgoing.conversation, seats)],
             },
             {
                 "whole": [*self._outgoing.turns(turns, spoken)],
@@ -89,10 +89,11 @@ class ConversationPages:
 
     def of_seat(self, transcript: JsonObject, seat: str) -> ConversationData:
         """The conversation as one seat saw it, and nothing else. Raises ConfigError when no agent has that name."""
-        view = self._outgoing.conversation(perspective(whole_view(transcript), seat))
+        seen = perspective(whole_view(transcript), seat)
+        view = self._outgoing.conversation(seen)
         prompt_of, missing = self._prompts(transcript)
         traces = self._traces(transcript)
-        turns = [*turn_views(transcript, prompt_of, seat=seat, prompt_missing=missing, traces=traces)]
+        turns = [*turn_views(transcript, seen, prompt_of, prompt_missing=missing, traces=traces)]
         spoken = _spoken(transcript)
         gone = [*self._outgoing.turns(turns, spoken)]
         clean = self._outgoing.cleaner(spoken)

@@ -44,7 +44,7 @@ from mac_runner.views.conversation import whole_view
 from mac_runner.views.filter import chosen_rows
 from mac_runner.views.flows import flow_page
 from mac_runner.views.forks import fork_trees
-from mac_runner.views.inspector import PromptOf, turn_view
+from mac_runner.views.inspector import PromptOf, turn_views
 from mac_runner.views.perspective import perspective
 from mac_runner.views.run_page import grid_page, run_page
 
@@ -59,11 +59,19 @@ class Played(NamedTuple):
 
     mark: object
     transcript: JsonObject
-    view: ConversationView
+    whole: ConversationView
+    seats: dict[str, ConversationView]
+    """What seats saw of it that a page asked for."""
     prompts: list[Prompts | MacRunnerError]
     """What its turns were sent, or why that is not known; empty until a page asks."""
     traces: Callable[[], Traces]
     """Reads its token traces."""
+
+    def view(self, seat: str) -> ConversationView:
+        """The whole, or what a seat saw. Raises ConfigError when no agent has that name."""
+        if seat and seat not in self.seats:
+            self.seats[seat] = perspective(self.whole, seat)
+        return self.seats[seat] if seat else self.whole
 
 
 class RunSource:
@@ -160,27 +168,28 @@ class RunSource:
 
     def conversation(self, slug: str, name: str, seat: str) -> ConversationView:  # noqa: D102
         played = self._conversation(slug, name)
-        with readable(played.view.task_id):
-            return perspective(played.view, seat) if seat else played.view
+        with readable(played.whole.task_id):
+            return played.view(seat)
 
     def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:  # noqa: D102
         played = self._conversation(slug, name)
-        with readable(played.view.task_id):
+        with readable(played.whole.task_id):
             prompt_of, missing = self._prompts(slug, played)
             traces, fault = _traces(played)
-            found = turn_view(
-                played.transcript, key, prompt_of, seat=seat or None, prompt_missing=missing, traces=traces
+            found = next(
+                turn_views(
+                    played.transcript, played.view(seat), prompt_of, only=key, prompt_missing=missing, traces=traces
+                )
             )
             return replace(found, faults=(*found.faults, fault)) if fault and not seat else found
 
     def compare(self, slug: str, left: str, right: str, other: str) -> CompareView:  # noqa: D102
         ours, theirs = self._conversation(slug, left), self._conversation(other or slug, right)
         for each in (ours, theirs):
-            if each.view.note and each.view.status != "open":
-                raise RunDirectoryError(each.view.note)
-        commands = ours.view.command, theirs.view.command
-        with readable(f"{ours.view.task_id} or {theirs.view.task_id}"):
-            return compare_view(ours.transcript, theirs.transcript, left_command=commands[0], right_command=commands[1])
+            if each.whole.note and each.whole.status != "open":
+                raise RunDirectoryError(each.whole.note)
+        with readable(f"{ours.whole.task_id} or {theirs.whole.task_id}"):
+            return compare_view(ours.transcript, theirs.transcript, ours.whole, theirs.whole)
 
     def forks(self, slug: str, name: str) -> Sequence[ForkTree]:  # noqa: D102
         follower = self._run(slug).follower
@@ -215,7 +224,7 @@ class RunSource:
             with readable(task_id):
                 view = whole_view(transcript, command=str(follower.directory))
             known = self._played.put(
-                (slug, task_id), Played(mark, transcript, view, [], partial(follower.traces, task_id, transcript))
+                (slug, task_id), Played(mark, transcript, view, {}, [], partial(follower.traces, task_id, transcript))
             )
         return known
 
@@ -230,7 +239,7 @@ class RunSource:
             with readable(name):
                 view = whole_view(transcript, command=str(found["run"]))
             known = self._played.put(
-                (slug, name), Played(None, transcript, view, [], partial(contents.traces, transcript))
+                (slug, name), Played(None, transcript, view, {}, [], partial(contents.traces, transcript))
             )
         return known
 

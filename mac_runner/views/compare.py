@@ -10,21 +10,21 @@ from mac_runner.errors import ConfigError
 from mac_runner.reports.turns import json_object, objects
 from mac_runner.types import JsonObject
 from mac_runner.view_model import ComparedRow, CompareView, ConversationView, EventView
-from mac_runner.views.conversation import whole_view
 
 
 def compare_view(
-    left: JsonObject, right: JsonObject, *, left_command: str = "", right_command: str = ""
+    left: JsonObject, right: JsonObject, left_view: ConversationView, right_view: ConversationView
 ) -> CompareView:
-    """Two transcripts, aligned event by event up to the first turn with another reply, and by time from there on.
+    """Two transcripts, as their whole views show them: aligned event by event up to the first turn with another reply,
+    and by time from there on.
 
     Raises ConfigError for conversations that have no beginning in common: another seed, and neither is a fork of the
     other.
     """
     reason = _reason(left, right)
-    views = whole_view(left, command=left_command), whole_view(right, command=right_command)
     turn = _first_turn(objects(left["turns"]), objects(right["turns"]))
-    return CompareView(*views, rows=tuple(_rows(*views, turn)), first_turn=turn, reason=reason)
+    rows = tuple(_rows(left_view, right_view, turn))
+    return CompareView(left_view, right_view, rows=rows, first_turn=turn, reason=reason)
 
 
 def _reason(left: JsonObject, right: JsonObject) -> str:

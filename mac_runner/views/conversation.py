@@ -7,7 +7,7 @@ put in between: phases, marks, facts, notes and tables. No code of a plug-in is 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -43,7 +43,6 @@ def whole_view(transcript: JsonObject, *, command: str = "") -> ConversationView
     task, record = json_object(transcript["task"]), json_object(transcript["record"])
     agents = objects(task["agents"])
     turns, scene = objects(transcript["turns"]), _scene(transcript)
-    heads = _heads(turns, record)
     events = tuple(_events(record_events(record), turns, scene))
     return ConversationView(
         task_id=str(task["task_id"]),
@@ -54,7 +53,7 @@ def whole_view(transcript: JsonObject, *, command: str = "") -> ConversationView
         members=tuple(_member(agent, scene) for agent in agents),
         phases=scene.phases or tuple(_phases(events)),
         events=events,
-        turns=heads,
+        turns=tuple(_heads(turns, events)),
         facts=scene.facts,
         tables=scene.tables,
         failure=str(transcript["failure"] or ""),
@@ -92,33 +91,25 @@ def thought_parts(turn: JsonObject) -> tuple[str, ...]:
     return tuple(filter(None, parts))
 
 
-def turn_heads(transcript: JsonObject) -> tuple[TurnHead, ...]:
-    """The turns of a transcript as a list."""
-    return _heads(objects(transcript["turns"]), json_object(transcript["record"]))
-
-
 def _scene(transcript: JsonObject) -> Scene:
     results = results_of(str(transcript["environment"]))
     return Scene() if results is None or results.scene is None else results.scene(transcript)
 
 
-def _heads(turns: Sequence[JsonObject], record: JsonObject) -> tuple[TurnHead, ...]:
+def _heads(turns: Iterable[JsonObject], events: Iterable[EventView]) -> Iterator[TurnHead]:
     made: defaultdict[str, list[int]] = defaultdict(list)
-    for event in record_events(record):
+    for event in events:
         made[event.turn].append(event.place)
-    return tuple(_head(turn, made.get(str(turn["turn"]), ())) for turn in turns)
-
-
-def _head(turn: JsonObject, made: Iterable[int]) -> TurnHead:
-    receipt = json_object(turn["receipt"])
-    return TurnHead(
-        key=str(turn["turn"]),
-        round=entry(turn, "round", int),
-        agent=str(turn["agent"]),
-        result=str(receipt["kind"]),
-        detail=str(receipt["detail"]),
-        events=tuple(made),
-    )
+    for turn in turns:
+        key, receipt = str(turn["turn"]), json_object(turn["receipt"])
+        yield TurnHead(
+            key=key,
+            round=entry(turn, "round", int),
+            agent=str(turn["agent"]),
+            result=str(receipt["kind"]),
+            detail=str(receipt["detail"]),
+            events=tuple(made.get(key, ())),
+        )
 
 
 def _events(events: Iterable[EventView], turns: Iterable[JsonObject], scene: Scene) -> Iterator[EventView]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import groupby, takewhile
@@ -10,16 +11,13 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from msgspec.structs import replace
-
 from mac_runner.errors import ConfigError, MacRunnerError
-from mac_runner.reports.turns import check_seat, json_object, objects, prompt_text
+from mac_runner.reports.turns import json_object, objects, prompt_text
 from mac_runner.results import integer, number
 from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject, JsonValue, Prompt, TokenTrace
-from mac_runner.view_model import Piece, PieceKind, PromptMessage, TokenView, TurnHead, TurnView
-from mac_runner.views.conversation import parted, record_events, turn_heads
-from mac_runner.views.perspective import own_detail, seen_events
+from mac_runner.view_model import ConversationView, Piece, PieceKind, PromptMessage, TokenView, TurnHead, TurnView
+from mac_runner.views.conversation import parted
 
 PromptOf: TypeAlias = Callable[[str], Prompt]
 """From the key of a turn, what its engine was sent. Raises MacRunnerError saying why that is not known."""
@@ -29,63 +27,55 @@ _PAIRS_MAX: Final = 250_000
 _WORDS: Final = re.compile(r"\s+|\S+\s*")
 
 
-def turn_view(
-    transcript: JsonObject,
-    key: str,
-    prompt_of: PromptOf | None,
-    *,
-    seat: str | None = None,
-    prompt_missing: str = "",
-    traces: Traces = MappingProxyType({}),
-) -> TurnView:
-    """One turn; with `seat`, one of that agent's own turns as the agent knows it.
-
-    `traces` are the token traces of the conversation.
-    Without `prompt_of` there is no prompt, and `prompt_missing` says why. Raises ConfigError for a turn or an agent
-    that is not there, and for a turn of another agent.
-    """
-    turn = _found(transcript, objects(transcript["turns"]), key, seat)
-    return _turn_view(transcript, turn, _known_heads(transcript, seat), prompt_of, seat, prompt_missing, traces)
-
-
 def turn_views(
     transcript: JsonObject,
+    view: ConversationView,
     prompt_of: PromptOf | None,
     *,
-    seat: str | None = None,
+    only: str | None = None,
     prompt_missing: str = "",
     traces: Traces = MappingProxyType({}),
 ) -> Iterator[TurnView]:
-    """All turns, as `turn_view` makes each of them; with `seat`, all of that agent's own."""
-    check_seat(transcript, seat)
-    heads = _known_heads(transcript, seat)
+    """The turns of a transcript that `view` has: all, or those of a seat as it knows them; or `only` one of them.
+
+    `traces` are the token traces of the conversation. Without `prompt_of` there is no prompt, and `prompt_missing` says
+    why. Raises ConfigError where the one turn is not there.
+    """
+    heads = {head.key: head for head in view.turns}
+    # A seat may not learn which turns others had: one of theirs is refused like one that never was.
+    if only is not None and only not in heads:
+        raise ConfigError(f"there is no turn {only!r}{f' of {view.seat}' if view.seat else ''}")
+    siblings: defaultdict[tuple[str, int], list[TurnHead]] = defaultdict(list)
+    for head in view.turns:
+        siblings[head.agent, head.round].append(head)
+    before: dict[str, str] = {}
     for turn in objects(transcript["turns"]):
-        if seat in (None, turn["agent"]):
-            yield _turn_view(transcript, turn, heads, prompt_of, seat, prompt_missing, traces)
+        if (own := heads.get(str(turn["turn"]))) is None:
+            continue
+        if only in (None, own.key):
+            sent = _sent(prompt_of, own.key, before.get(own.agent), prompt_missing)
+            yield _turn_view(transcript, turn, own, tuple(siblings[own.agent, own.round]), sent, view.seat, traces)
+        before[own.agent] = own.key
 
 
 def _turn_view(
     transcript: JsonObject,
     turn: JsonObject,
-    heads: Sequence[TurnHead],
-    prompt_of: PromptOf | None,
-    seat: str | None,
-    prompt_missing: str,
+    head: TurnHead,
+    siblings: tuple[TurnHead, ...],
+    sent: _Sent,
+    seat: str,
     traces: Traces,
 ) -> TurnView:
-    turns, key = objects(transcript["turns"]), str(turn["turn"])
     reply, receipt = json_object(turn["reply"]), json_object(turn["receipt"])
     tokens, timing = json_object(reply["tokens"]), json_object(turn.get("timing", {}))
     parts = parted(turn)
-    own = [each for each in turns if each["agent"] == turn["agent"]]
-    place = own.index(turn)
-    sent = _sent(prompt_of, key, own[place - 1] if place else None, prompt_missing)
     return TurnView(
-        key=key,
-        agent=str(turn["agent"]),
-        model=str(turn["model"]) if seat is None else "",
-        result=str(receipt["kind"]),
-        detail=str(receipt["detail"]) if seat is None else own_detail(str(receipt["kind"]), str(receipt["detail"])),
+        key=head.key,
+        agent=head.agent,
+        model="" if seat else str(turn["model"]),
+        result=head.result,
+        detail=head.detail,
         reply=str(reply["text"]),
         said=parts.said,
         thought=parts.thought,
@@ -96,41 +86,15 @@ def _turn_view(
         queue_s=number(timing.get("queue_s")),
         generate_s=number(timing.get("generate_s")),
         # Faults may name the engine, which an agent does not know.
-        faults=_texts(timing.get("faults")) if seat is None else (),
+        faults=() if seat else _texts(timing.get("faults")),
         cause=str(receipt.get("cause") or ""),
-        siblings=tuple(head for head in heads if (head.agent, head.round) == (turn["agent"], turn["round"])),
-        sampling={} if seat is not None else _sampling(transcript, str(turn["agent"])),
+        siblings=siblings,
+        sampling={} if seat else _sampling(transcript, head.agent),
         prompt=sent.prompt,
         prompt_missing=sent.missing,
         previous=sent.previous,
         difference=sent.difference,
-        tokens=tuple(_tokens(traces.get(key))),
-    )
-
-
-def _found(transcript: JsonObject, turns: Sequence[JsonObject], key: str, seat: str | None) -> JsonObject:
-    check_seat(transcript, seat)
-    # A seat may not learn which turns others had: one of theirs is refused like one that never was.
-    found = next((turn for turn in turns if turn["turn"] == key and seat in (None, turn["agent"])), None)
-    if found is None:
-        raise ConfigError(f"there is no turn {key!r}{'' if seat is None else f' of {seat}'}")
-    return found
-
-
-def _known_heads(transcript: JsonObject, seat: str | None) -> tuple[TurnHead, ...]:
-    """All turns as a list; for a seat, with the events that it saw."""
-    heads = turn_heads(transcript)
-    if seat is None:
-        return heads
-    events = record_events(json_object(transcript["record"]))
-    known = {event.place for event in seen_events([*events], seat)}
-    return tuple(
-        replace(
-            head,
-            detail=own_detail(head.result, head.detail),
-            events=tuple(place for place in head.events if place in known),
-        )
-        for head in heads
+        tokens=tuple(_tokens(traces.get(head.key))),
     )
 
 
@@ -160,7 +124,7 @@ class _Sent(NamedTuple):
     difference: tuple[Piece, ...] = ()
 
 
-def _sent(prompt_of: PromptOf | None, key: str, before: JsonObject | None, missing: str) -> _Sent:
+def _sent(prompt_of: PromptOf | None, key: str, previous: str | None, missing: str) -> _Sent:
     if prompt_of is None:
         return _Sent(missing=missing)
     try:
@@ -168,9 +132,8 @@ def _sent(prompt_of: PromptOf | None, key: str, before: JsonObject | None, missi
     except MacRunnerError as fault:
         return _Sent(missing=str(fault))
     messages = tuple(PromptMessage(message.role, message.content) for message in prompt.messages)
-    if before is None:
+    if previous is None:
         return _Sent(messages)
-    previous = str(before["turn"])
     try:
         earlier = prompt_of(previous)
     except MacRunnerError:

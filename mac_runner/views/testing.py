@@ -9,7 +9,7 @@ from mac_runner.views.filter import is_met, parse_filter
 from mac_runner.views.flows import flow_page
 from mac_runner.views.forks import fork_trees
 from mac_runner.views.index import column_views, index_columns
-from mac_runner.views.inspector import difference, turn_view
+from mac_runner.views.inspector import difference, turn_views
 from mac_runner.views.perspective import perspective
 from mac_runner.views.run_page import combination_figures
 from mac_runner.views.text import transcript_text

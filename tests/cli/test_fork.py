@@ -23,10 +23,11 @@ from mac_runner.store import read_run, without_timing
 from mac_runner.store.testing import Branch, encode_json
 from mac_runner.types import JsonObject, RecordedReply, Reply, Task, Turn
 from mac_runner.viewer.testing import NotThereError, RunSource
-from mac_runner.views.testing import compare_view, fork_trees
+from mac_runner.views.testing import fork_trees
 from tests.cli.lab import ROOT, AtOnce, Lab, discussion, echoes, experiment, refusals, scripted
 from tests.faults.tier import SCALE
 from tests.kit import copied
+from tests.views.playing import compared
 
 MODELS: JsonObject = {"m": scripted(), "r": scripted("random")}
 
@@ -372,7 +373,7 @@ def test_a_fork_is_compared_with_its_parent_while_that_is_there(forked: Lab, at_
     assert sum(len(arm.draws) for arm in tree.arms) == contents.counts.done
     assert all(arm.value is not None and arm.lo is not None for arm in tree.arms)
     for row in contents.rows():
-        view = compare_view(contents.transcript(str(row["task_id"])), parent)
+        view = compared(contents.transcript(str(row["task_id"])), parent)
         assert view.reason == f"{row['task_id']} {FORK_OF} {GAME}"
         assert view.first_turn in ("", row["turn"])
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from mac_runner.config import Experiment, load_experiment
 from mac_runner.environments import Environment, build_environment
@@ -12,7 +14,9 @@ from mac_runner.environments.testing import receive
 from mac_runner.plan import plan_tasks
 from mac_runner.store import build_transcript
 from mac_runner.testing.replies import usable_reply
-from mac_runner.types import JsonObject, ReceiptKind, RecordedReply, Reply, Task, Timing, TokenCount, TurnRecord
+from mac_runner.types import JsonObject, Prompt, ReceiptKind, RecordedReply, Reply, Task, Timing, TokenCount, TurnRecord
+from mac_runner.view_model import CompareView, ConversationView, TurnView
+from mac_runner.views.testing import compare_view, turn_views, whole_view
 
 ROOT = Path(__file__).parents[2]
 TURNS_MAX = 400
@@ -30,6 +34,18 @@ def transcripts(
     environment = build_environment(experiment)
     tasks = islice(plan_tasks(experiment, environment.lineup), count)
     return [_played(experiment, environment, task, policy, turns) for task in tasks]
+
+
+def compared(left: JsonObject, right: JsonObject) -> CompareView:
+    """Two transcripts beside each other."""
+    return compare_view(left, right, whole_view(left), whole_view(right))
+
+
+def turn_view(
+    transcript: JsonObject, view: ConversationView, key: str, prompt_of: Callable[[str], Prompt] | None, **more: Any
+) -> TurnView:
+    """One turn of a view."""
+    return next(turn_views(transcript, view, prompt_of, only=key, **more))
 
 
 def marker(key: str) -> str:

@@ -12,10 +12,10 @@ from mac_runner.store.testing import entry
 from mac_runner.structs import encode
 from mac_runner.types import JsonObject, Message, Prompt, TokenTrace
 from mac_runner.view_model import CompareView, ForkArm, TokenView
-from mac_runner.views.testing import compare_view, difference, fork_trees, turn_view
+from mac_runner.views.testing import difference, fork_trees, perspective, whole_view
 from tests.environments.discussion.table import everything
 from tests.kit import known
-from tests.views.playing import experiment, marker, transcripts
+from tests.views.playing import compared, experiment, marker, transcripts, turn_view
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,9 @@ def prompt_of(key: str) -> Prompt:
 
 
 def test_a_turn_has_what_is_recorded_of_it(transcript: JsonObject) -> None:
+    whole = whole_view(transcript)
     for turn in objects(transcript["turns"]):
-        view = turn_view(transcript, str(turn["turn"]), prompt_of)
+        view = turn_view(transcript, whole, str(turn["turn"]), prompt_of)
         reply = entry(turn, "reply", dict)
 
         assert (view.reply, view.agent, view.model) == (reply["text"], turn["agent"], turn["model"])
@@ -46,38 +47,38 @@ def test_a_turn_has_what_is_recorded_of_it(transcript: JsonObject) -> None:
         assert "".join(piece.text for piece in view.difference if piece.kind != "gone") == (
             f"=== system\nRules.\n\n=== user\nTurn {turn['round']}.\n" if view.previous else ""
         )
-    assert turn_view(transcript, str(objects(transcript["turns"])[1]["turn"]), None).faults == ("refused",)
+    assert turn_view(transcript, whole, str(objects(transcript["turns"])[1]["turn"]), None).faults == ("refused",)
 
 
 def test_a_seat_inspects_its_own_turns_and_learns_of_no_others(transcript: JsonObject) -> None:
     keys = [str(turn["turn"]) for turn in objects(transcript["turns"])]
     agents = {key: key.split("/")[1] for key in keys}
+    whole = whole_view(transcript)
     for seat in sorted(set(agents.values())):
+        view = perspective(whole, seat)
         for key in keys:
             if agents[key] == seat:
-                sent = encode(turn_view(transcript, key, prompt_of, seat=seat)).decode()
+                sent = encode(turn_view(transcript, view, key, prompt_of)).decode()
                 others = [other for other in keys if agents[other] != seat]
                 assert not [other for other in others if other in sent or marker(other) in sent]
                 assert '"model":"townsfolk"' not in sent
                 continue
             with pytest.raises(ConfigError) as refused:
-                turn_view(transcript, key, prompt_of, seat=seat)
+                turn_view(transcript, view, key, prompt_of)
             with pytest.raises(ConfigError) as absent:
-                turn_view(transcript, f"x{key}", prompt_of, seat=seat)
+                turn_view(transcript, view, f"x{key}", prompt_of)
             assert str(refused.value) == str(absent.value).replace(f"x{key}", key)
-    with pytest.raises(ConfigError, match="no agent 'Nobody'"):
-        turn_view(transcript, keys[0], prompt_of, seat="Nobody")
 
 
 def test_a_missing_prompt_says_why(transcript: JsonObject) -> None:
     def missing(_key: str) -> Prompt:
         raise RunDirectoryError("not imported: add --trust")
 
-    key = str(objects(transcript["turns"])[5]["turn"])
+    whole, key = whole_view(transcript), str(objects(transcript["turns"])[5]["turn"])
 
-    assert turn_view(transcript, key, missing).prompt_missing == "not imported: add --trust"
-    assert turn_view(transcript, key, None, prompt_missing="left out").prompt_missing == "left out"
-    assert turn_view(transcript, key, missing).prompt == ()
+    assert turn_view(transcript, whole, key, missing).prompt_missing == "not imported: add --trust"
+    assert turn_view(transcript, whole, key, None, prompt_missing="left out").prompt_missing == "left out"
+    assert turn_view(transcript, whole, key, missing).prompt == ()
 
 
 def test_recorded_tokens_have_their_log_probabilities(transcript: JsonObject) -> None:
@@ -85,7 +86,7 @@ def test_recorded_tokens_have_their_log_probabilities(transcript: JsonObject) ->
     key = str(turn["turn"])
     traces = {key: TokenTrace(prompt_ids=(1,), completion_ids=(7, 9), logprobs=(-0.25, -3.0))}
 
-    found = turn_view(transcript, key, None, traces=traces)
+    found = turn_view(transcript, whole_view(transcript), key, None, traces=traces)
 
     assert found.tokens == (TokenView("#7", -0.25), TokenView("#9", -3.0))
 
@@ -131,7 +132,7 @@ def test_conversations_of_one_seed_are_aligned_up_to_the_first_turn_with_another
     for one in (GAME, everything()):
         policies = ("heuristic", "random") if one is GAME else ("discussant", "clumsy")
         left, right = (transcripts(one, policy)[0] for policy in policies)
-        view = compare_view(left, right)
+        view = compared(left, right)
         pairs = zip(objects(left["turns"]), objects(right["turns"]), strict=False)
         first = next(a for a, b in pairs if entry(a, "reply", dict)["text"] != entry(b, "reply", dict)["text"])
 
@@ -145,7 +146,7 @@ def test_conversations_of_one_seed_are_aligned_up_to_the_first_turn_with_another
 
 def test_a_conversation_differs_from_its_own_beginning_at_the_next_turn_and_never_from_itself() -> None:
     game, begun = transcripts(GAME, "heuristic")[0], transcripts(GAME, "heuristic", turns=20)[0]
-    view, same = compare_view(game, begun), compare_view(game, game)
+    view, same = compared(game, begun), compared(game, game)
 
     assert view.first_turn == objects(game["turns"])[20]["turn"]
     assert (same.first_turn, all(row.is_equal for row in same.rows)) == ("", True)
@@ -156,12 +157,12 @@ def test_a_conversation_differs_from_its_own_beginning_at_the_next_turn_and_neve
 def test_what_has_no_beginning_in_common_is_refused_and_a_fork_is_not() -> None:
     first, second = transcripts(GAME, "heuristic", count=2)
     with pytest.raises(ConfigError, match=r"000000 .*000001 cannot be"):
-        compare_view(first, second)
+        compared(first, second)
     fork = _fork(second, "tos_100games-000000")
 
     for left, right in ((first, fork), (fork, first)):
-        assert compare_view(left, right).reason.startswith("tos_100games-000001 is")
-    assert compare_view(_fork(first, "p"), _fork(second, "p")).reason.startswith("both")
+        assert compared(left, right).reason.startswith("tos_100games-000001 is")
+    assert compared(_fork(first, "p"), _fork(second, "p")).reason.startswith("both")
 
 
 def _fork(transcript: JsonObject, of: str) -> JsonObject:

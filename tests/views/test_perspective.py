@@ -34,9 +34,9 @@ from mac_runner.view_model import (
     ViewTable,
 )
 from mac_runner.views import perspective as module
-from mac_runner.views.testing import perspective, transcript_text, turn_view, whole_view
+from mac_runner.views.testing import perspective, transcript_text, whole_view
 from tests.environments.discussion.table import everything
-from tests.views.playing import ROOT, experiment, marker, transcripts
+from tests.views.playing import ROOT, experiment, marker, transcripts, turn_view
 
 SEATS = ("Ann", "Ben", "__proto__")
 GOLDEN = sorted((ROOT / "tests" / "golden" / "runs").rglob("transcripts/*.json"))
@@ -340,7 +340,7 @@ def test_a_seat_is_not_sent_why_its_turn_ended_the_conversation() -> None:
     whole = whole_view(failed)
     assert TRUTH in encode(whole).decode()
     assert TRUTH not in encode(perspective(whole, seat)).decode()
-    assert TRUTH not in encode(turn_view(failed, key, None, seat=seat)).decode()
+    assert TRUTH not in encode(turn_view(failed, perspective(whole, seat), key, None)).decode()
     assert TRUTH in transcript_text(failed)
     assert TRUTH not in transcript_text(failed, seat=seat)
 
