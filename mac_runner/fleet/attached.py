@@ -21,8 +21,8 @@ from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.client import FleetClient, FleetGoneError, FleetState, ModelState
 from mac_runner.fleet.held import read_held
+from mac_runner.fleet.lane_engine import CommonPrefix
 from mac_runner.fleet.model import LaneStatus, OnEvent, no_events
-from mac_runner.fleet.warmup import CommonPrefix
 from mac_runner.types import JsonObject
 
 _POLL_S: Final = 2.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
+from os.path import commonprefix
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from mac_runner.fleet.model import LaneSpec
 from mac_runner.fleet.ports import LoopbackPorts
 from mac_runner.fleet.probe import EngineClient, EngineRefusedError, Rate, Tokens
 from mac_runner.fleet.process import LaneProcess
-from mac_runner.fleet.warmup import warm_up
+from mac_runner.types import JsonObject, JsonValue
 
 STOP_GRACE_S: Final = 5.0
 """From SIGTERM to SIGKILL."""
@@ -23,6 +24,9 @@ READY_LOOK_S: Final = 5.0
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.3, 0.5)
 """Between two looks at an engine that starts; the last one again and again."""
 _SLEEP_TRIES: Final = 5
+SAMPLES_MAX: Final = 16
+"""How many first prompts the common prefix is found from."""
+_ABOUT_THE_REQUEST: Final = frozenset({400, 404, 413, 422})
 
 
 class EngineFailedError(Exception):
@@ -36,6 +40,22 @@ class End:
     why: str
     was_killed: bool
     """Whether another process killed it."""
+
+
+class CommonPrefix:
+    """What the system messages of a model's prompts begin with, found from the first of them."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+        """None before the first message."""
+        self._samples = 0
+
+    def see(self, system: str) -> None:
+        """Take a system message; later ones than the first SAMPLES_MAX change nothing."""
+        if self._samples >= SAMPLES_MAX:
+            return
+        self._samples += 1
+        self.text = system if self.text is None else commonprefix((self.text, system))  # noqa: RUF071 - of texts
 
 
 class LaneEngine:
@@ -119,11 +139,21 @@ class LaneEngine:
             return
 
     async def warm(self, prefix: str, timeout_s: float) -> None:
-        """Have it read the common prefix and write one token. Raises EngineFailedError."""
+        """Have it read the common prefix and write one token, so that its cache holds what all prompts begin with.
+
+        Raises EngineFailedError.
+        """
+        messages: list[JsonValue] = [{"role": "user", "content": "Hello."}]
+        if prefix:
+            messages.insert(0, {"role": "system", "content": prefix})
+        body: JsonObject = {"model": self._model, "messages": messages, "max_tokens": 1, "temperature": 0.0}
         try:
-            await warm_up(self._client, self.spec.url, self._model, prefix, timeout_s=timeout_s)
+            await self._client.post(f"{self.spec.url}/chat/completions", body, timeout_s=timeout_s)
         except EngineRefusedError as refusal:
-            raise EngineFailedError(f"it gave no first token: {refusal}") from refusal
+            # If it answers: a template that knows no system message, or a prefix that is too long, is for real prompts
+            # to complain about.
+            if refusal.status not in _ABOUT_THE_REQUEST:
+                raise EngineFailedError(f"it gave no first token: {refusal}") from refusal
 
     async def sleep(self, timeout_s: float) -> None:
         """Give memory back. Raises EngineFailedError."""

@@ -13,30 +13,32 @@ import secrets
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from mac_runner.backends.fleet.lanes import LaneAddress
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet import control as decided
-from mac_runner.fleet.control import Command, Control
-from mac_runner.fleet.lane_engine import EngineFailedError, LaneEngine
+from mac_runner.fleet.control import Command, Control, Note
+from mac_runner.fleet.gpus import Memory
+from mac_runner.fleet.lane_engine import CommonPrefix, EngineFailedError, LaneEngine
 from mac_runner.fleet.launch import launch_of, withheld
 from mac_runner.fleet.layout import FleetPlan
-from mac_runner.fleet.memory import Memory
-from mac_runner.fleet.model import LaneState, LaneStatus, OnEvent
-from mac_runner.fleet.model_lanes import LocalModelLanes
+from mac_runner.fleet.model import LaneSpec, LaneState, LaneStatus, OnEvent
 from mac_runner.fleet.probe import EngineClient
-from mac_runner.fleet.reports import LaneReports
 from mac_runner.secrecy import secrets_in
+from mac_runner.types import JsonObject
 
 CLOSE_S: Final = 9.0
 """After so long `close` waits for no lane any more."""
 LOOK_EVERY_S: Final = 2.0
 """How often counters are read while somebody looks at the status."""
+LINE_EVERY_S: Final = 60.0
+"""A lane that ends again and again is mentioned once in this time."""
 DRY_LOOK_S: Final = 0.3
 DRY_LOOKS: Final = 2
 """How often in a row a lane that is drained must say that nothing is in flight: a request may be on its way to it."""
@@ -209,10 +211,10 @@ class LocalFleet:
                 self._settle_turn(ticket, lambda grant: grant.set_exception(EngineDeadError(why)))
             case decided.Changed(model):
                 self._models[model].changed()
-            case decided.Note():
+            case Note():
                 self._note(command, self._engines[command.lane])
 
-    def _note(self, note: decided.Note, engine: LaneEngine) -> None:
+    def _note(self, note: Note, engine: LaneEngine) -> None:
         self._reports.note(note, engine.log)
         if note.event == "EVENT_LANE_DRAIN" and self.control.lane(note.lane).is_held:
             self._spawn(self._watch_drain(engine))
@@ -368,3 +370,142 @@ class LocalFleet:
                 up = [engine for name, engine in self._engines.items() if self.control.lane(name).is_up]
                 await asyncio.gather(*(engine.look() for engine in up))
             await self.clock.sleep(LOOK_EVERY_S)
+
+
+class LocalModelLanes:
+    """The lanes of one model, as its backend sees them: `backends.fleet.lanes.ModelLanes`."""
+
+    def __init__(self, name: str, lanes: Sequence[LaneSpec], fleet: LocalFleet) -> None:
+        self._name = name
+        self._fleet = fleet
+        self._addresses = {
+            lane.name: LaneAddress(
+                name=lane.name,
+                url=lane.url,
+                gpus=lane.place.visible,
+                slots=lane.slots,
+                admin_key=fleet.admin_key,
+            )
+            for lane in lanes
+        }
+        self._tells: list[Callable[[], None]] = []
+        self._prefix = CommonPrefix()
+
+    @property
+    def common_prefix(self) -> str:
+        """What prompts begin with, as far as it is known."""
+        return self._prefix.text or ""
+
+    @property
+    def up(self) -> tuple[LaneAddress, ...]:
+        """The engines that take requests now."""
+        return tuple(self._addresses[lane.name] for lane in self._fleet.control.up(self._name))
+
+    @property
+    def all(self) -> tuple[LaneAddress, ...]:
+        """All engines that are not retired."""
+        control = self._fleet.control
+        return tuple(
+            address for name, address in self._addresses.items() if control.lane(name).state is not LaneState.RETIRED
+        )
+
+    @property
+    def lost(self) -> str | None:
+        """Why no engine of this model will serve again."""
+        return self._fleet.control.lost(self._name)
+
+    @property
+    def is_swapped(self) -> bool:
+        """Whether requests wait for their turn."""
+        return self._fleet.control.is_swapped(self._name)
+
+    @property
+    def stall_s(self) -> float:
+        """How long an engine with requests in flight may give no answer before it is looked at."""
+        return self._fleet.plan.config.probe.stall_s
+
+    def on_change(self, tell: Callable[[], None]) -> None:
+        """Call `tell` whenever `up` or `lost` changes."""
+        self._tells.append(tell)
+
+    async def start(self) -> None:
+        """Start the engines, if that has not begun; returns when one is up."""
+        self._fleet.begin()
+        control = self._fleet.control
+        await self._fleet.until(lambda: control.has_served(self._name) or self.lost is not None)
+        if not control.has_served(self._name):
+            raise EngineDeadError(f"no engine of this model could be started: {self.lost}")
+
+    @asynccontextmanager
+    async def turn(self, agent: str) -> AsyncIterator[str | None]:
+        """A place for one request."""
+        if not self.is_swapped:
+            yield None
+            return
+        async with self._fleet.turn(agent, self._name) as lane:
+            yield lane
+
+    def see(self, system: str) -> None:
+        """Take the system message of a prompt."""
+        self._prefix.see(system)
+
+    def report_stuck(self, lane: str, why: str) -> None:
+        """End an engine that gives no reply, and start it again."""
+        self._fleet.report_stuck(lane, why)
+
+    def report_broken(self, lane: str, why: str) -> None:
+        """A connection broke. The end of the process is seen by itself, and nothing else counts."""
+
+    def changed(self) -> None:
+        """`up` or `lost` changed."""
+        for tell in self._tells:
+            tell()
+
+
+class LaneReports:
+    """What people hear of lanes: events for the log of the run, and a line when a lane ends and when it is back."""
+
+    def __init__(
+        self, lanes: Iterable[LaneSpec], *, clock: Clock, say: Callable[[str], None], on_event: OnEvent
+    ) -> None:
+        self._lanes = {lane.name: lane for lane in lanes}
+        self._clock = clock
+        self._say = say
+        self._on_event = on_event
+        self._said_at_s: dict[str, float] = {}
+        self._awaited: set[str] = set()
+        """Lanes whose end was mentioned and whose return was not."""
+        self.has_broken = False
+        """Whether an engine ended by itself or did not start, so that its log is of use."""
+
+    def note(self, note: Note, log: Path) -> None:
+        """Pass on what happened to a lane."""
+        lane = self._lanes[note.lane]
+        fields: JsonObject = {"lane": lane.name, "model": lane.model, "place": lane.place.label}
+        fields["gpu"] = ",".join(lane.place.visible) or None
+        if note.reason:
+            fields["reason"] = note.reason
+        if note.seconds is not None:
+            fields["seconds"] = round(note.seconds, 3)
+        self._on_event(note.event, {**fields, **note.fields})
+        if line := self._line(note, log):
+            self._say(line)
+
+    def _line(self, note: Note, log: Path) -> str | None:
+        match note.event:
+            case "EVENT_LANE_DEAD":
+                self.has_broken = True
+                now_s = self._clock.monotonic_s()
+                if now_s - self._said_at_s.get(note.lane, -LINE_EVERY_S) < LINE_EVERY_S:
+                    return None
+                self._said_at_s[note.lane] = now_s
+                self._awaited.add(note.lane)
+                return f"lane {note.lane} ended: {note.reason} (log: {log})"
+            case "EVENT_LANE_RETIRED":
+                self._awaited.discard(note.lane)
+                return f"lane {note.lane} is not started again: {note.reason} (log: {log})"
+            case "EVENT_LANE_UP" | "EVENT_LANE_SWAP" if note.lane in self._awaited:
+                self._awaited.remove(note.lane)
+                return f"lane {note.lane} serves again"
+            case _:
+                return None
