@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct, structs
@@ -150,8 +151,7 @@ class Lineup:
     """The key of the experiment file that says so."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(Struct, frozen=True, kw_only=True, dict=True):
     """One generation asked of one agent.
 
     `round` orders the conversation; inside it the turn waits until no agent of `after` has an open turn. `place` is the
@@ -167,12 +167,11 @@ class Turn:
     step: int = 0
     attempt: int = 0
     after: frozenset[str] = frozenset()
-    key: str = field(init=False, repr=False, compare=False)
-    """The turn's name inside its conversation, stable over runs: `round/agent/step/attempt`."""
 
-    def __post_init__(self) -> None:
-        # Made once, because it is read often.
-        object.__setattr__(self, "key", f"{self.round}/{self.agent}/{self.step}/{self.attempt}")
+    @cached_property
+    def key(self) -> str:
+        """The turn's name inside its conversation, stable over runs: `round/agent/step/attempt`."""
+        return f"{self.round}/{self.agent}/{self.step}/{self.attempt}"
 
     @property
     def is_followup(self) -> bool:

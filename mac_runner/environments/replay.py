@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from msgspec import structs
 
@@ -30,7 +30,7 @@ def receive(conversation: Conversation, turn: Turn, recorded: RecordedReply) -> 
             receipt = conversation.receive(turn, recorded.reply)
     except ConversationError as failure:
         receipt = Receipt(kind=ReceiptKind.FAILURE, detail=str(failure))
-    answered = turn if recorded.model in (None, turn.model) else replace(turn, model=recorded.model)
+    answered = turn if recorded.model in (None, turn.model) else structs.replace(turn, model=recorded.model)
     return TurnRecord(turn=answered, prompt_sha256=recorded.prompt_sha256, reply=recorded.reply, receipt=receipt)
 
 

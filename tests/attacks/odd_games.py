@@ -7,10 +7,11 @@ import itertools
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+
+from msgspec import structs
 
 from mac_runner import errors
 from mac_runner.environments.checked import CheckedEnvironment
@@ -94,7 +95,7 @@ _NO_JSON: list[Any] = [
 
 
 def _turns(one: dict[str, Any]) -> tuple[Turn, ...]:
-    return (replace(Turn(round=0, agent="a0", model="model-0", place=0), **one),)
+    return (structs.replace(Turn(round=0, agent="a0", model="model-0", place=0), **one),)
 
 
 def _prompt(content: Any = "Well?", role: Any = "user", **more: Any) -> Prompt:

@@ -6,7 +6,7 @@ trace. Conversations here are the simplest that have everything: rounds, agents 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
 from msgspec import structs
@@ -100,12 +100,12 @@ class Asking:
     open: dict[int, Turn] = field(default_factory=dict)
 
     def begin_round(self) -> None:
-        self.open = {turn.place: replace(turn, round=self.round) for turn in self.seats}
+        self.open = {turn.place: structs.replace(turn, round=self.round) for turn in self.seats}
 
     def answer(self, turn: Turn, *, goes_on: bool) -> None:
         del self.open[turn.place]
         if goes_on:
-            self.open[turn.place] = replace(turn, step=turn.step + 1)
+            self.open[turn.place] = structs.replace(turn, step=turn.step + 1)
         elif not self.open:
             self.round += 1
             if self.round < self.rounds:

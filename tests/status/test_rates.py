@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock, call
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from mac_runner.bottleneck import ModelUsage, Usage, bottleneck, usage_of
 from mac_runner.results import Column, Columns
@@ -190,7 +190,7 @@ def test_reading_has_the_part_of_turns_that_took_their_default_by_agent_definiti
 def test_reading_tells_turns_that_back_off_from_those_that_others_block() -> None:
     scheduler, accounting = RequestScheduler(), Accounting(started_at_s=0.0, concurrency=None)
     accounting.open("m", 1)
-    behind = (replace(TURN, agent=name, place=1, after=frozenset({"Ann"})) for name in ("Bob", "Cid"))
+    behind = (structs.replace(TURN, agent=name, place=1, after=frozenset({"Ann"})) for name in ("Bob", "Cid"))
     for event in (ModelReady("m", 1), Opened(0, (TURN, *behind), 0), Faulted(0, TURN, 9.0)):
         scheduler.handle(event)
     progress = Progress(planned=1)
@@ -208,8 +208,8 @@ def test_row_notes_why_a_turn_waits() -> None:
         ({"sendings": 0}, TURN, ""),
         ({"sendings": 0, "waits_for": ("Bob", "Cid")}, TURN, "after Bob, Cid"),
         ({"sendings": 2, "is_backing_off": True}, TURN, "retry 2"),
-        ({"sendings": 0}, replace(TURN, attempt=1), "correction 1"),
-        ({"sendings": 0}, replace(TURN, step=1), "goes on"),
+        ({"sendings": 0}, structs.replace(TURN, attempt=1), "correction 1"),
+        ({"sendings": 0}, structs.replace(TURN, step=1), "goes on"),
     ):
         waiting = WaitingTurn(conversation=0, turn=turn, **changes)
         assert row("task", waiting) == TurnRow(task_id="task", round=3, agent="Ann", model="m", note=note)

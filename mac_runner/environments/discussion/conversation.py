@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
 from itertools import chain
 from typing import Final
+
+from msgspec.structs import replace
 
 from mac_runner.environments.dialogue import Dialogue
 from mac_runner.environments.discussion.prompts import Form, PromptWriter, Rules, aside_field

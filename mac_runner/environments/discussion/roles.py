@@ -6,10 +6,11 @@ A role knows the moment it speaks in and nothing of prompts, seats or routing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.discussion.questions import Question

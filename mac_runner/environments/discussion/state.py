@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mac_runner.environments.discussion.identity import Identity
 from mac_runner.environments.discussion.questions import Question
@@ -42,8 +43,7 @@ class Seat:
     channels: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Said(Struct, frozen=True, kw_only=True):
     """What a reply says, in the words of its agent.
 
     `answer` is the id of a choice, or words where the question is open; `how` says how the answer was recognised.
@@ -58,8 +58,7 @@ class Said:
     asides: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
+class Statement(Struct, frozen=True, kw_only=True):
     """What one seat said in one round; `said` is None when it passed, for `cause`."""
 
     round: int

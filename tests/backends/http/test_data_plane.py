@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from mac_runner.backends import Backend
 from mac_runner.backends.http import data_plane
@@ -48,7 +49,7 @@ def turn_of(conversation: str, place: int, *, is_suspect: bool = False) -> Reque
     words = [f"{conversation} said {number} " + "and so on " * 40 for number in range(place)]
     messages = (Message(role="system", content="the rules " * 300), Message(role="user", content=" ".join(words)))
     asked = request(prompt=Prompt(messages=messages), conversation=conversation)
-    return replace(asked, turn=replace(asked.turn, round=place), is_suspect=is_suspect)
+    return replace(asked, turn=structs.replace(asked.turn, round=place), is_suspect=is_suspect)
 
 
 class Figures(NamedTuple):

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct
 
 from mac_runner.environments.reading import (
     Cause,
@@ -44,8 +45,7 @@ _LEAVES: Final = (
 """The keys under which an object that stands for an answer names it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Struct, frozen=True, kw_only=True):
     """The fields of a reply by their names in small letters; other values are written as text."""
 
     fields: dict[str, str]
