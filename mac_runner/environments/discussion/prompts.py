@@ -126,6 +126,10 @@ def _attribute(text: str) -> str:
     return defuse(text).replace('"', "'")
 
 
+def _without(seat: Seat, members: tuple[Member, ...]) -> tuple[Member, ...]:
+    return tuple(member for member in members if member.agent != seat.agent)
+
+
 def _aside_line(aside: Aside, *, is_own: bool) -> str:
     attributes = f'channel="{aside.channel}" round="{aside.round + 1}" speaker="{aside.agent}"'
     return f"{'You said: ' if is_own else ''}<aside {attributes}>{defuse(aside.text)}</aside>"
@@ -196,6 +200,8 @@ class PromptWriter:
         known = known_to(self._state, seat, self._rules.settings.routing_strategy)
         moment = self.moment(seat, known)
         form = self.form(seat, moment)
+        members = self._all(self._state.round)
+        others = _without(seat, members)
         if seat.agent not in self._fixed:
             self._fixed[seat.agent] = self._fix(seat)
         fixed, system = self._fixed[seat.agent]
@@ -203,14 +209,30 @@ class PromptWriter:
             "later_round" if self._state.round else "first_round",
             {
                 **fixed,
-                **self._changing(seat, known, moment),
+                **self._changing(seat, known, moment, members),
+                "members": list(members),
+                "others": others,
                 "reply_format": form.words,
                 "correction": correction,
             },
         )
         return Prompt(
             messages=(Message(role="system", content=system), Message(role="user", content=user)),
-            view=self._view(seat, known, moment, form, attempt),
+            view=DiscussionView(
+                agent=seat.agent,
+                role=seat.role,
+                question=self._asked,
+                round=self._state.round,
+                rounds=self._rules.settings.max_rounds,
+                is_last=moment.is_last,
+                majority=moment.majority,
+                others=others,
+                statements=known.statements,
+                asides=known.asides,
+                fields=form.own,
+                channels=seat.channels,
+                attempt=attempt,
+            ),
             schema=form.schema,
         )
 
@@ -265,6 +287,8 @@ class PromptWriter:
 
     def _fix(self, seat: Seat) -> tuple[dict[str, object], str]:
         question = self._state.question
+        # Made once for all rounds, so it has of identities what is shown from the first one on.
+        members = self._all(0)
         values: dict[str, object] = {
             "agent": seat.agent,
             "role": seat.role,
@@ -272,8 +296,8 @@ class PromptWriter:
             **seat.identity.traits.fields(),
             "duty": ROLES[seat.role].duty,
             "identity_place": self._rules.settings.prompt.identity_place,
-            # Made once for all rounds, so it has of identities what is shown from the first one on.
-            **self._seen_by(seat, 0),
+            "members": list(members),
+            "others": _without(seat, members),
             "context": question.context,
             "question": question.question,
             "question_type": str(question.question_type),
@@ -281,13 +305,6 @@ class PromptWriter:
             "rounds": self._rules.settings.max_rounds,
         }
         return values, self._rules.template.render("system", values)
-
-    def _seen_by(self, seat: Seat, round_number: int) -> dict[str, object]:
-        """Who takes part, as the others see them in a round."""
-        return {"members": list(self._all(round_number)), "others": self._others(seat, round_number)}
-
-    def _others(self, seat: Seat, round_number: int) -> tuple[Member, ...]:
-        return tuple(member for member in self._all(round_number) if member.agent != seat.agent)
 
     def _all(self, round_number: int) -> tuple[Member, ...]:
         """All agents; they are shown from one round on, the same for each."""
@@ -300,15 +317,14 @@ class PromptWriter:
             )
         return self._members[is_shown]
 
-    def _changing(self, seat: Seat, known: Known, moment: Moment) -> dict[str, object]:
+    def _changing(self, seat: Seat, known: Known, moment: Moment, shown_now: tuple[Member, ...]) -> dict[str, object]:
         is_marked = self._rules.settings.prompt.identity_place == "system"
         roster: list[Member] = []
-        if (shown_now := self._all(self._state.round)) is not self._all(0):
+        if shown_now is not self._all(0):
             # Those whose identities the system message leaves out and the present round shows.
             is_for_all = self._rules.settings.prompt.identity_place == "last"
             roster = [each for each in shown_now if each.shown and (is_for_all or each.agent != seat.agent)]
         return {
-            **self._seen_by(seat, self._state.round),
             "roster": roster,
             "round": self._state.round + 1,
             "is_last_round": moment.is_last,
@@ -327,20 +343,3 @@ class PromptWriter:
         if (line := self._lines.get(key)) is None:
             line = self._lines[key] = line_of(said, shown, self._state.question, is_own=is_own)
         return line
-
-    def _view(self, seat: Seat, known: Known, moment: Moment, form: Form, attempt: int) -> DiscussionView:
-        return DiscussionView(
-            agent=seat.agent,
-            role=seat.role,
-            question=self._asked,
-            round=self._state.round,
-            rounds=self._rules.settings.max_rounds,
-            is_last=moment.is_last,
-            majority=moment.majority,
-            others=self._others(seat, self._state.round),
-            statements=known.statements,
-            asides=known.asides,
-            fields=form.own,
-            channels=seat.channels,
-            attempt=attempt,
-        )
