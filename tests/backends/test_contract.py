@@ -192,11 +192,6 @@ class TestWires(BackendContract):
         return WireHarness(wire)
 
 
-@pytest.fixture(params=[*WIRES])
-def wire(request: pytest.FixtureRequest) -> Wire:
-    return WIRES[request.param]
-
-
 NAMES = {"openai": {}, "ollama": {"max_tokens": "num_predict", "repetition_penalty": "repeat_penalty"}}
 
 

@@ -81,6 +81,7 @@ class OllamaDialect(Dialect):
     address = "that host is where Ollama listens"
     remedy = "another num_ctx"
     starting = "start it (`ollama serve`)"
+    queues = True
     key_variable = KEY_VARIABLE
 
     def __init__(self, config: OllamaConfig) -> None:

@@ -62,6 +62,8 @@ class Standing(Enum):
     """No server is there: it is set aside at once."""
     DOUBTFUL = "doubtful"
     """Only a canary can show whether it answers any request."""
+    LATE = "late"
+    """It gave no answer in time: a canary shows whether it gives any."""
     UNSENT = "unsent"
     """Nothing reached it: this process had no file descriptor left for a connection."""
     CUT_OFF = "cut off"
@@ -170,6 +172,8 @@ class Dialect(ABC):
     """A setting worth trying where servers refuse what they do not explain."""
     starting: ClassVar[str] = "start the server"
     """What to do where none answers."""
+    queues: ClassVar[bool] = False
+    """Whether servers let any request wait for others, or for its model, so that a page has to show that they work."""
     has_template: bool = True
     """Whether servers write prompts with a chat template, which may refuse roles."""
 

@@ -121,7 +121,7 @@ class HttpClient:
                 raise SendingError(NO_DESCRIPTORS, standing=Standing.UNSENT, is_busy=True) from fault
             raise SendingError(f"no connection: {self._redactor.quoted(str(fault))}", standing=Standing.GONE) from fault
         except TimeoutError as fault:
-            raise SendingError(f"no answer within {deadline_s:g} s", standing=Standing.DOUBTFUL) from fault
+            raise SendingError(f"no answer within {deadline_s:g} s", standing=Standing.LATE) from fault
         except _BROKEN as fault:
             text = f"{type(fault).__name__}: {self._redactor.quoted(str(fault))}"
             raise SendingError(f"the connection broke: {text}", standing=Standing.CUT_OFF) from fault

@@ -429,7 +429,7 @@ class DataPlane:
             case Standing.GONE:
                 self._on_broken(endpoint, str(fault))
                 self._set_aside(endpoint, str(fault))
-            case Standing.DOUBTFUL:
+            case Standing.DOUBTFUL | Standing.LATE:
                 await self._probe(endpoint)
             case Standing.CUT_OFF:
                 # All requests of a server that dies break at once: one canary is enough.
@@ -523,7 +523,7 @@ class DataPlane:
             endpoint.probes += 1
             endpoint.fault = str(fault or "")
             is_of_settings = settings is not None and fault is not None and fault.standing is Standing.REFUSING
-            if fault is None or (self._is_alive(endpoint, fault) and not is_of_settings):
+            if fault is None or (await self._is_alive(endpoint, fault, settings) and not is_of_settings):
                 if settings is not None and fault is None:
                     self._proven.add(settings)
                 self._mark_answered(endpoint)
@@ -552,13 +552,14 @@ class DataPlane:
             deadline_s=CANARY_S_MAX,
         )
 
-    @staticmethod
-    def _is_alive(endpoint: Endpoint, fault: SendingError) -> bool:
+    async def _is_alive(self, endpoint: Endpoint, fault: SendingError, settings: Sampling | None) -> bool:
         """Whether a server that did not answer the canary works all the same.
 
         One that refuses the canary may only object to a reply of one token; it refuses every request if it has refused
-        several in a row as well.
+        several in a row as well. One that was asked for a reply with settings had just refused them, and may write on.
         """
+        if fault.standing is Standing.LATE:
+            return settings is not None or (self.dialect.queues and await self._has_page(endpoint))
         if fault.standing is Standing.REFUSING:
             return endpoint.refusals < ENDPOINT_STRIKES_MAX
         if fault.standing is Standing.UNSENT:
@@ -588,12 +589,18 @@ class DataPlane:
             return None
 
     async def ask(self, endpoint: Endpoint) -> bool:
-        """Whether it answers the canary, whatever its status."""
+        """Whether it answers the canary, whatever its status, or the page in its place."""
+        if self.dialect.queues:
+            return await self._has_page(endpoint)
         try:
             await self._post_canary(endpoint)
         except SendingError:
             return False
         return True
+
+    async def _has_page(self, endpoint: Endpoint) -> bool:
+        page = await self.look(endpoint, self.dialect.look_path)
+        return page is not None and page.status == 200
 
     def _target(self, endpoint: Endpoint) -> URL:
         target = self._targets.get(endpoint.url)

@@ -101,6 +101,7 @@ class OllamaBackend(HttpBackend):
             async with self._asking(OLLAMA_LOAD_S_MAX):
                 context_tokens = await self._load(client)
         self._check_context(url, context_tokens)
+        endpoint.silence.has_answered = True
 
     @asynccontextmanager
     async def _asking(self, limit_s: float | None) -> AsyncIterator[None]:
@@ -110,7 +111,7 @@ class OllamaBackend(HttpBackend):
                 with told(self._dialect, self.clock, self.plane.redactor):
                     yield
         except TimeoutError:
-            raise SendingError(f"no answer within {limit_s} s", standing=Standing.DOUBTFUL) from None
+            raise SendingError(f"no answer within {limit_s} s", standing=Standing.LATE) from None
         except SendingError as fault:
             if fault.standing is Standing.REFUSING:
                 raise self.error(str(fault)) from None

@@ -14,26 +14,32 @@ from typing import Any
 import pytest
 from yarl import URL
 
+from mac_runner.backends.anthropic import AnthropicConfig
 from mac_runner.backends.http import data_plane
 from mac_runner.backends.http.testing import (
     Answer,
+    AnthropicDialect,
     DataPlane,
+    Dialect,
     Endpoint,
     Endpoints,
     OpenaiDialect,
     SendingError,
     Standing,
 )
+from mac_runner.backends.ollama import OllamaConfig
+from mac_runner.backends.ollama.testing import OllamaDialect
 from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.simulation.testing import SimulatedClock
-from mac_runner.types import JsonValue, Reply
+from mac_runner.types import Reply
 from tests.sim.engine_stub import PrefixCache, text_of
+from tests.sim.openai_run import Settings
 from tests.sim.requests import request
 
 
 @dataclass(eq=False, kw_only=True)
 class SimulatedServer:
-    """Serves `slots` requests at once, each for `latency_s`; what comes beyond them waits in line.
+    """Serves `slots` requests at once, each for `latency_s`, in any dialect; what comes beyond them waits in line.
 
     While it `is_stopped` it does nothing, like a process after SIGSTOP. While it `is_wedged` it serves pages alone.
     """
@@ -90,8 +96,11 @@ class SimulatedServer:
             finally:
                 self.in_service.discard(request_id)
         self.served.append(request_id)
-        choice = {"index": 0, "finish_reason": "stop", "message": {"content": f"to {request_id}"}}
-        return Answer(status=200, body=json.dumps({"choices": [choice]}).encode())
+        text = f"to {request_id}"
+        choice = {"index": 0, "finish_reason": "stop", "message": {"content": text}}
+        ollama = {"message": {"content": text}, "done": True, "done_reason": "stop"}
+        anthropic = {"content": [{"type": "text", "text": text}], "stop_reason": "end_turn"}
+        return Answer(status=200, body=json.dumps({"choices": [choice], **ollama, **anthropic}).encode())
 
     async def page(self, path: str) -> Answer:
         """One of its pages."""
@@ -153,7 +162,7 @@ class SimulatedClient:
             async with asyncio.timeout(deadline_s):
                 return await answering
         except TimeoutError:
-            raise SendingError(f"no answer within {deadline_s:g} s", standing=Standing.DOUBTFUL) from None
+            raise SendingError(f"no answer within {deadline_s:g} s", standing=Standing.LATE) from None
 
 
 @dataclass(kw_only=True)
@@ -175,20 +184,34 @@ class Field:
         return await asyncio.gather(*map(self.plane.generate, asked))
 
 
+def _openai(urls: list[str], settings: Settings) -> Dialect:
+    return OpenaiDialect(OpenaiConfig.model_validate({"base_urls": urls, **settings}), has_tokens=False)
+
+
+def _anthropic(urls: list[str], settings: Settings) -> Dialect:
+    return AnthropicDialect(AnthropicConfig.model_validate({"base_url": urls, **settings}))
+
+
+def _ollama(urls: list[str], settings: Settings) -> Dialect:
+    return OllamaDialect(OllamaConfig.model_validate({"host": urls, **settings}))
+
+
+DIALECTS = {"openai": _openai, "anthropic": _anthropic, "ollama": _ollama}
+
+
 @asynccontextmanager
 async def plane_of(
     *,
     servers: int = 8,
     max_in_flight: int = 64,
-    settings: Mapping[str, JsonValue] = MappingProxyType({}),
+    protocol: str = "openai",
+    settings: Settings = MappingProxyType({}),
     **behaviour: Any,
 ) -> AsyncIterator[Field]:
     """A data plane for so many servers of this behaviour; to be used on a simulated loop."""
     there = [SimulatedServer(url=f"http://s{number}", **behaviour) for number in range(servers)]
-    urls = tuple(f"{server.url}/v1" for server in there)
-    config = OpenaiConfig.model_validate(
-        {"model": "stub", "base_urls": urls, "max_in_flight": max_in_flight, **settings}
-    )
+    urls = [f"{server.url}/v1" if protocol == "openai" else server.url for server in there]
+    dialect = DIALECTS[protocol](urls, {"model": "stub", "max_in_flight": max_in_flight, **settings})
     said: list[str] = []
     stuck: list[tuple[str, float]] = []
 
@@ -200,11 +223,11 @@ async def plane_of(
         patch.setattr(SimulatedClient, "servers", {server.url: server for server in there})
         plane = DataPlane(
             "m",
-            OpenaiDialect(config, has_tokens=False),
+            dialect,
             Endpoints(urls, in_flight_max=max_in_flight),
             key=None,
-            timeout_s=config.timeout_s,
-            stall_s=config.stall_s,
+            timeout_s=dialect.config.timeout_s,
+            stall_s=dialect.config.stall_s,
             clock=SimulatedClock(),
             say=said.append,
             on_stuck=on_stuck,

@@ -33,7 +33,7 @@ from mac_runner.simulation.testing import simulate
 from mac_runner.types import Destination, JsonObject, Message, Prompt, Reply, Request
 from mac_runner.weights import WeightUpdate
 from tests.backends.asking import found, started
-from tests.backends.http.simulated import Field, SimulatedServer, plane_of
+from tests.backends.http.simulated import DIALECTS, Field, SimulatedServer, plane_of
 from tests.patience import LIMIT_S
 from tests.sim.engine_stub import running
 from tests.sim.held_time import real, simulated
@@ -391,10 +391,13 @@ async def ask(field: Field, name: str) -> str:
         return f"{'fault' if is_as_a_death else 'another fault'}: {fault}"
 
 
+@pytest.mark.parametrize("protocol", DIALECTS)
 @pytest.mark.parametrize("state", ["is_stopped", "is_wedged"])
 @simulated
-async def test_server_that_hangs_is_found_within_40_s_and_its_requests_are_cut_off(state: str) -> None:
-    async with plane_of(servers=2) as field:
+async def test_server_that_hangs_is_found_within_40_s_and_its_requests_are_cut_off(state: str, protocol: str) -> None:
+    if (state, protocol) == ("is_wedged", "ollama"):
+        pytest.skip("its requests may wait for others or for the model, however long")
+    async with plane_of(servers=2, protocol=protocol, settings={"stall_s": 30}) as field:
         await asyncio.gather(*(ask(field, f"c-{number}") for number in range(8)))
         field.servers[0].change(**{state: True})
         since_s = field.now_s
@@ -408,6 +411,15 @@ async def test_server_that_hangs_is_found_within_40_s_and_its_requests_are_cut_o
     assert len(field.stuck) > 0
     assert sum(reply.startswith("fault") for reply in replies) == 4
     assert all("answer for 40 s" in reply for reply in replies if reply.startswith("fault"))
+
+
+@simulated
+async def test_ollama_that_is_busy_for_an_hour_is_neither_asked_for_a_word_nor_spoken_of() -> None:
+    async with plane_of(servers=1, slots=1, latency_s=3600.0, counts_tokens=False, protocol="ollama") as field:
+        field.plane.endpoints.all[0].silence.has_answered = True  # It has loaded the model.
+        replies = await asyncio.gather(*(ask(field, f"c-{number}") for number in range(4)))
+        assert not [reply for reply in replies if "fault" in reply]
+        assert (field.said, field.stuck, field.servers[0].canaries) == ([], [], 0)
 
 
 @pytest.mark.parametrize("counts_tokens", [True, False])

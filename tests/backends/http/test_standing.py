@@ -12,9 +12,24 @@ from mac_runner.backends import Backend
 from mac_runner.backends.http.testing import CANARY_S_MAX, ENDPOINT_REST_S
 from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.types import Reply
-from tests.backends.asking import HELD_S, error_of, fault_of, first, found, once_there, only, started, up
-from tests.sim.behaviour import Behaviour, Hang, Raw, Received, Say, Send, encoded, failure, head
+from tests.backends.asking import (
+    HELD_S,
+    KEY,
+    Script,
+    Wire,
+    error_of,
+    fault_of,
+    first,
+    found,
+    once_there,
+    only,
+    started,
+    up,
+)
+from tests.sim import ollama_server
+from tests.sim.behaviour import Behaviour, Hang, Raw, Received, Reset, Say, Send, encoded, failure, head
 from tests.sim.held_time import held, move
+from tests.sim.ollama_server import OllamaServer
 from tests.sim.openai_run import backend_for
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.requests import request
@@ -109,6 +124,50 @@ def test_slow_server_is_not_a_dead_one(behaviour: Behaviour) -> None:
 
     assert not error.is_unreachable
     assert [received.is_canary for received in server.received] == [False, True]
+
+
+def once(*behaviours: Behaviour) -> Script:
+    """The first requests are answered so. All canaries have to wait."""
+    answers = first(*behaviours)
+    return lambda received: silence(received) if received.is_canary else answers(received)
+
+
+@held
+async def test_refused_request_fails_alone_where_a_word_with_its_settings_takes_long(wire: Wire) -> None:
+    async with up(wire.serve(once(wire.fail(400, "not with these words"))), key=KEY) as backend:
+        with pytest.raises(RequestRefusedError, match="not with these words"):
+            await backend.generate(request())
+        assert (await backend.generate(request())).text
+
+
+@pytest.mark.parametrize(
+    ("faults", "kind"),
+    [
+        ([ollama_server.failure(403, "not with these words")], RequestRefusedError),
+        ([Reset(), Reset()], TransientBackendError),  # The second one over a new connection.
+        ([ollama_server.failure(500, "out of memory")] * 3, TransientBackendError),
+    ],
+)
+@pytest.mark.parametrize("is_there", [True, False])
+@held
+async def test_ollama_where_a_word_has_to_wait_works_if_it_tells_its_version(
+    faults: list[Behaviour], kind: type[BackendError], is_there: bool
+) -> None:
+    """It generates for others, or loads the model again after a rest: both may take minutes."""
+
+    def look(received: Received, _due: Send) -> Hang | None:
+        return silence(received) if received.path == "/api/version" and not is_there else None
+
+    server = OllamaServer(answer=once(*faults))
+    async with up(server) as backend:
+        server.look = look
+        errors = [await found(backend) for _ in range(len(faults) if len(faults) == 3 else 1)]
+        last = errors[-1]
+        assert type(last) is (kind if is_there else TransientBackendError)
+        assert getattr(last, "is_unreachable", False) is not is_there
+        assert not (is_there and getattr(last, "is_engine_death", False))
+        if is_there:
+            assert (await backend.generate(request())).text
 
 
 @pytest.mark.ci

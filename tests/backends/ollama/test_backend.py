@@ -13,8 +13,8 @@ from mac_runner.backends.testing import held as held_to
 from mac_runner.errors import FormRefusedError, RequestRefusedError, TransientBackendError
 from mac_runner.types import Decoding, FinishReason, JsonObject, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
 from tests.backends.asking import HELD_S, KEY, error_of, fault_of, first, found, once_there, reply_of, up
-from tests.sim.behaviour import Behaviour, Raw, Received, Reset, Say, Send, echo, encoded, head
-from tests.sim.held_time import held
+from tests.sim.behaviour import Behaviour, Hang, Raw, Received, Reset, Say, Send, echo, encoded, head
+from tests.sim.held_time import held, move
 from tests.sim.ollama_server import OllamaServer, StubModel, failure
 from tests.sim.requests import request
 
@@ -213,6 +213,26 @@ async def test_fault_says_whether_the_server_is_gone_busy_or_dead(
         assert isinstance(error, TransientBackendError)
         assert (error.is_unreachable, error.is_busy, error.is_engine_death) == (is_unreachable, is_busy, is_death)
         assert (await backend.generate(request())).text == "So be it."
+
+
+@held
+async def test_server_that_hangs_over_its_first_request_is_found() -> None:
+    async def pass_by() -> None:
+        while True:
+            for _ in range(50):  # Enough for whatever is on its way.
+                await asyncio.sleep(0)
+            move(1.0)
+
+    server = OllamaServer(answer=lambda _received: Hang())
+    async with up(server, settings={"timeout_s": 120}) as backend:
+        server.look = lambda _received, _due: Hang()
+        passing = asyncio.create_task(pass_by())
+        error = await found(backend)
+        passing.cancel()
+
+    assert isinstance(error, TransientBackendError)
+    assert "no answer for" in str(error)
+    assert error.is_engine_death
 
 
 @pytest.mark.parametrize("canary", [Say(), failure(400, "invalid")])
