@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from benchmarks.machine import row
+from mac_runner.backends import Backend
 from mac_runner.clock import SystemClock
 from mac_runner.config import RetryConfig
 from mac_runner.environments.base import Policy
@@ -92,19 +93,13 @@ class _Environment:
         raise NotImplementedError
 
 
-class _Engine:
+class _Engine(Backend):
     """Answers `capacity` requests at a time, each after all others had one."""
+
+    capacity: int = 0
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.token_budget = None
-        self.lookahead = 0
-
-    async def start(self) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
 
     async def generate(self, request: Request) -> Reply:
         await asyncio.sleep(0)

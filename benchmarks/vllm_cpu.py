@@ -23,7 +23,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.machine import row
-from mac_runner.backends.base import PassingBackend
+from mac_runner.backends import Backend
 from mac_runner.backends.vllm.backend import VllmBackend
 from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.clock import SystemClock
@@ -79,26 +79,35 @@ def in_all(phases: Iterable[Phase]) -> Phase:
     return whole
 
 
-class Overheard(PassingBackend):
+class Overheard(Backend):
     """The started engine as a run sees it. It records its requests, and the run leaves it running."""
 
     def __init__(self, backend: VllmBackend) -> None:
-        super().__init__(backend)
+        self._backend = backend
         self.requests: list[Request] = []
         self.tokens = 0
 
-    async def start(self) -> None:
-        """It runs already."""
+    @property
+    def capacity(self) -> int:
+        """The engine's."""
+        return self._backend.capacity
+
+    @property
+    def token_budget(self) -> int | None:
+        """The engine's."""
+        return self._backend.token_budget
+
+    @property
+    def lookahead(self) -> int:
+        """The engine's."""
+        return self._backend.lookahead
 
     async def generate(self, request: Request) -> Reply:
         """The engine's reply."""
         self.requests.append(request)
-        reply = await super().generate(request)
+        reply = await self._backend.generate(request)
         self.tokens += reply.tokens.completion
         return reply
-
-    async def close(self) -> None:
-        """It goes on."""
 
 
 def experiment(model: Path, *, conversations: int, slots: int, max_tokens: int) -> JsonObject:

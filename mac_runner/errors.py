@@ -187,7 +187,7 @@ class RequestRefusedError(BackendError):
 
 
 class FormRefusedError(RequestRefusedError):
-    """The engine refuses to hold the reply to a schema, to choices or to JSON. `FormBackend` gives it its verdict."""
+    """The engine refuses to hold the reply to a schema, to choices or to JSON. `Form` gives it its verdict."""
 
 
 class EngineDeadError(BackendError):

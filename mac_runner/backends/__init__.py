@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from mac_runner.backends.base import Backend, BackendRequest, PassingBackend, Unsupported
+from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 
-__all__ = ["Backend", "BackendRequest", "PassingBackend", "Unsupported"]
+__all__ = ["Backend", "BackendRequest", "Unsupported"]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from mac_runner.backends.forms import Form
 from mac_runner.clock import Clock
-from mac_runner.errors import ConfigError
+from mac_runner.errors import ConfigError, WeightUpdateError
+from mac_runner.latency import EngineLatency
 from mac_runner.section import Settings
 from mac_runner.types import Decoding, Destination, Reply, Request, Sampling
 from mac_runner.weights import WeightUpdate
@@ -97,24 +100,31 @@ def _used(agent: AgentDefinition) -> frozenset[str]:
     return frozenset(field.name for field in fields(Sampling) if getattr(agent, field.name, None) not in (None, ()))
 
 
-class Backend(Protocol):
-    """One engine, for one entry of `model_definitions`.
+class Backend(ABC):
+    """One engine, for one entry of `model_definitions`. What a class does not say has a default.
 
     A backend answers or raises a BackendError. It never retries, the scheduler does; but it resends once on a new
     connection if the peer closed the kept one, and rewritten where the model's chat template refuses roles. It never
     drops a setting that it cannot honour: it refuses it when it is built, or at `start` if only the engine can say.
     `generate` may be cancelled at any await.
+
+    `capacity`, `lookahead` and `isolates` may change after `start`, to 0 as well, where `on_resize` tells of it.
     """
 
+    form: Form | None = None
+    """What replies are held to, for who sends a request; set where the backend is built."""
+    latency: EngineLatency | None = None
+    """How long replies take at least, in real time. It shows on a fast engine how a run would go on a slow one."""
+
     @property
+    @abstractmethod
     def capacity(self) -> int:
         """How many requests the engine serves at once; known after `start`."""
-        ...
 
     @property
     def token_budget(self) -> int | None:
         """How many tokens of all requests the engine's KV cache holds, to admit by; None: admit by capacity alone."""
-        ...
+        return None
 
     @property
     def lookahead(self) -> int:
@@ -122,12 +132,25 @@ class Backend(Protocol):
 
         They wait inside the engine, so that its next step can begin one without a round trip.
         """
-        ...
+        return 0
 
-    async def start(self) -> None:
+    @property
+    def isolates(self) -> bool:
+        """Whether it can now serve a request alone on one of its servers, while others go on.
+
+        If so, it gets requests that engines died on with `Request.is_suspect`.
+        """
+        return False
+
+    @property
+    def update_obstacle(self) -> str | None:
+        """What prevents updates with its settings, and the remedy; None if nothing. Some know more once started."""
+        return "its weights stay as they are; use the backend nano, fleet, or openai in front of mac-serve"
+
+    async def start(self) -> None:  # noqa: B027 - some have nothing to start
         """Make the engine ready to generate. Raises ConfigError or EngineDeadError."""
-        ...
 
+    @abstractmethod
     async def generate(self, request: Request) -> Reply:
         """One reply. Raises TransientBackendError, RequestRefusedError or EngineDeadError.
 
@@ -138,149 +161,33 @@ class Backend(Protocol):
         ConnectionError and TimeoutError may be raised as they are and count as TransientBackendError. Any other error
         of plain Python counts as EngineDeadError and ends the run.
         """
-        ...
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - some have nothing to release
         """Release everything; safe to call twice and after a failed start."""
-        ...
 
-
-class PassingBackend:
-    """Passes everything on to `backend`: the base of a backend that adds one thing to any other."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
-    @property
-    def inner(self) -> Backend:
-        """The backend that everything is passed on to."""
-        return self._backend
-
-    @property
-    def capacity(self) -> int:
-        """The inner backend's."""
-        return self._backend.capacity
-
-    @property
-    def token_budget(self) -> int | None:
-        """The inner backend's."""
-        return self._backend.token_budget
-
-    @property
-    def lookahead(self) -> int:
-        """The inner backend's."""
-        return self._backend.lookahead
-
-    async def start(self) -> None:
-        """Start the inner backend."""
-        await self._backend.start()
-
-    async def generate(self, request: Request) -> Reply:
-        """The inner backend's reply."""
-        return await self._backend.generate(request)
-
-    async def close(self) -> None:
-        """Close the inner backend."""
-        await self._backend.close()
-
-
-class Resizing(Protocol):
-    """A backend whose `capacity` or `lookahead` may change after `start`, to 0 as well."""
-
-    def on_resize(self, tell: Callable[[], None]) -> None:
-        """Call `tell`, in the loop of the run, whenever `capacity`, `lookahead` or `isolates` has changed.
+    def on_resize(self, tell: Callable[[], None]) -> bool:
+        """Call `tell`, in the loop of the run, whenever its size has changed; whether it ever changes.
 
         Calls made before `start` has returned, or after `close`, have no effect.
         """
-        ...
-
-
-class Isolating(Protocol):
-    """A backend that can serve a request alone on one of its servers, while others go on."""
-
-    @property
-    def isolates(self) -> bool:
-        """Whether it can now. If so, it gets requests that engines died on with `Request.is_suspect`."""
-        ...
-
-
-class Routing(Protocol):
-    """A backend that knows which of its servers a request goes to."""
+        return False
 
     def destination(self, request: Request) -> Destination | None:
-        """Where `request` would go now; changes nothing. None where that is not known."""
-        ...
+        """The server that `request` would go to now; changes nothing. None where that is not known."""
+        return None
 
-
-class Updating(Protocol):
-    """A backend whose engine takes new weights while it works. Its replies have a `policy`."""
-
-    @property
-    def update_obstacle(self) -> str | None:
-        """What prevents updates with its settings, and the remedy; None if nothing. Some know more once started."""
-        ...
+    def settle(self, conversation: str, lane: str) -> None:  # noqa: B027 - most have no lanes
+        """Make a lane that is up the home of a conversation, in place of the one that it would get."""
 
     async def update_weights(self, update: WeightUpdate) -> str | None:
-        """Install weights. Once it returns, every later token is of their version.
+        """Install weights. Once it returns, every later token is of their version, and replies have a `policy`.
 
         The digest of what a trainer sent, where the engine could take it; the caller knows that of other weights.
 
         Raises a WeightUpdateError, after which the engine goes on with the weights that it had, or EngineDeadError.
         Cancelled, it may have installed them. The weights may be changed once it has ended.
         """
-        ...
-
-
-def updating(backend: Backend, *, name: str, kind: str) -> Updating:
-    """`backend`, or the one it passes on to, of model `name`. Raises ConfigError where it takes no new weights."""
-    found: Updating | None = _with("update_weights", backend)
-    obstacle = "its weights stay as they are; use the backend nano, fleet, or openai in front of mac-serve"
-    if found is not None and (obstacle := found.update_obstacle or "") == "":
-        return found
-    key = ("model_definitions", name, "backend")
-    raise ConfigError(f"{'.'.join(key)}: the backend {kind!r} cannot update weights: {obstacle}", key=key)
-
-
-def on_resize(backend: Backend, tell: Callable[[], None]) -> bool:
-    """Call `tell` whenever `backend`, or the one it passes on to, changes its size; whether it ever does."""
-    resizing = _with("on_resize", backend)
-    if resizing is not None:
-        resizing.on_resize(tell)
-    return resizing is not None
-
-
-def isolates(backend: Backend) -> bool:
-    """Whether `backend`, or the one it passes on to, serves suspects alone on one of its servers now."""
-    isolating = _with("isolates", backend)
-    return isolating is not None and bool(isolating.isolates)
-
-
-def router(backend: Backend) -> Callable[[Request], Destination | None] | None:
-    """The `destination` of `backend`, or of the one it passes on to; None if neither has one."""
-    routing = _with("destination", backend)
-    return None if routing is None else routing.destination
-
-
-def destination(backend: Backend, request: Request) -> Destination | None:
-    """Where `backend`, or the one it passes on to, would send `request` now; None where that is not known."""
-    route = router(backend)
-    return None if route is None else route(request)
-
-
-def settle(backend: Backend, conversation: str, lane: str) -> None:
-    """Make a lane the home of a conversation, where `backend`, or the one it passes on to, has lanes."""
-    settling = _with("settle", backend)
-    if settling is not None:
-        settling.settle(conversation, lane)
-
-
-def _with(attribute: str, backend: Backend) -> Any:
-    """The first of `backend` and the backends it passes on to that has `attribute`; None if none has."""
-    while not hasattr(backend, attribute):
-        if not isinstance(backend, PassingBackend):
-            return None
-        backend = backend.inner
-    return backend
+        raise WeightUpdateError(f"it takes no new weights: {self.update_obstacle}")
 
 
 class Waiting:

@@ -10,16 +10,14 @@ from importlib.util import find_spec
 from random import Random
 from typing import NoReturn
 
-from mac_runner.backends.base import Backend, BackendRequest, PassingBackend
+from mac_runner.backends.base import Backend, BackendRequest
 from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.backends.fleet.settings import FleetModelConfig
-from mac_runner.backends.forms import FormBackend
+from mac_runner.backends.forms import Form
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, ModelDefinition, decoding_of
 from mac_runner.errors import ConfigError, MissingPackageError
 from mac_runner.extras import install_command
-from mac_runner.latency import EngineLatency
-from mac_runner.types import Reply, Request
 
 
 def build_backend(
@@ -63,9 +61,16 @@ def build_backend(
             f"not installed; `{install_command(definition.backend)}` installs it",
             key=("model_definitions", name, "backend"),
         ) from missing
+    if not isinstance(backend, Backend):
+        raise ConfigError(
+            f"model_definitions.{name}.backend: {definition.backend!r} builds a {type(backend).__name__}, which is no "
+            "backend; let its class inherit from mac_runner.backends.Backend",
+            key=("model_definitions", name, "backend"),
+        )
     if can := spec.constrains(definition.backend_settings):
-        backend = FormBackend(backend, name, decoding, can)
-    return backend if definition.latency is None else DelayedBackend(backend, definition.latency, clock)
+        backend.form = Form(name, decoding, can)
+    backend.latency = definition.latency
+    return backend
 
 
 def _check_traces_can_be_kept(name: str) -> None:
@@ -90,25 +95,3 @@ def backend_on_fleet(
 
 def _no_policy(name: str) -> NoReturn:
     raise ConfigError(f"there is no scripted player {name!r} on a fleet")
-
-
-class DelayedBackend(PassingBackend):
-    """A backend whose replies take as long as a latency model says, in real time.
-
-    It shows on a fast engine, or with scripted players, how a run would go on a slow one. The request holds its slot
-    meanwhile. The time that the engine itself takes counts, so a slower engine is not slowed further. Replies are not
-    changed.
-    """
-
-    def __init__(self, backend: Backend, latency: EngineLatency, clock: Clock) -> None:
-        super().__init__(backend)
-        self._latency = latency
-        self._clock = clock
-
-    async def generate(self, request: Request) -> Reply:
-        """The engine's reply, not before its time. An error of the engine is not held back."""
-        sent_at_s = self._clock.monotonic_s()
-        reply = await super().generate(request)
-        due_at_s = sent_at_s + self._latency.generation_ms(reply) / 1000
-        await self._clock.sleep(max(0.0, due_at_s - self._clock.monotonic_s()))
-        return reply

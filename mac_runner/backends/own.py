@@ -162,7 +162,7 @@ def _check_packages(value: type, request: BackendRequest[Any]) -> None:
             raise MissingPackageError(f"{'.'.join(key)}: {text}", key=key) from None
 
 
-class OwnBackend:
+class OwnBackend(Backend):
     """An object of a user's class behind the contract of a backend."""
 
     def __init__(self, plugin: Plugin, own: Any, *, needs_trace: bool = False) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mac_runner.backends.base import BackendRequest, Unsupported
+from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.clock import Clock
 from mac_runner.errors import RequestRefusedError, boundary
 from mac_runner.registry import BackendSpec
@@ -34,7 +34,7 @@ class ScriptedConfig(Section):
     """How long each answer is made to take."""
 
 
-class ScriptedBackend:
+class ScriptedBackend(Backend):
     """Answers each request with `policy`, after `latency_ms` milliseconds."""
 
     def __init__(
@@ -50,18 +50,6 @@ class ScriptedBackend:
         """As configured: a program has no KV cache to run out of."""
         return self._capacity
 
-    @property
-    def token_budget(self) -> None:
-        """None: a program has no KV cache."""
-
-    @property
-    def lookahead(self) -> int:
-        """Zero: a program keeps no requests waiting."""
-        return 0
-
-    async def start(self) -> None:
-        """Nothing to start."""
-
     async def generate(self, request: Request) -> Reply:
         """Ask the policy. What it raises refuses this request: its conversation fails, the run goes on."""
         # Even without a latency the loop gets its turn, so that replies come in one by one, as an engine's do.
@@ -71,9 +59,6 @@ class ScriptedBackend:
         return Reply(
             text=text, tokens=TokenCount(prompt=_tokens(request.prompt.size_chars), completion=_tokens(len(text)))
         )
-
-    async def close(self) -> None:
-        """Nothing to release."""
 
 
 def _tokens(chars: int) -> int:

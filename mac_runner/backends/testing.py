@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mac_runner.backends.author import Backend
-from mac_runner.backends.base import Updating, Waiting, destination, isolates, on_resize, uncharged, updating
+from mac_runner.backends.base import Waiting, uncharged
 from mac_runner.backends.chat_template import (
     ChatShape,
     Conversation,
@@ -18,8 +18,8 @@ from mac_runner.backends.chat_template import (
     probe_shape,
     renderer_of,
 )
-from mac_runner.backends.factory import DelayedBackend, build_backend
-from mac_runner.backends.forms import JSON_OBJECT, FormBackend, held
+from mac_runner.backends.factory import build_backend
+from mac_runner.backends.forms import JSON_OBJECT, Form, held
 from mac_runner.backends.http_errors import Meaning, error_body_of, is_busy, meaning_of, retry_after_s
 from mac_runner.backends.own import own_spec
 from mac_runner.backends.redaction import KEY_CHARS_MAX, WITHHELD, Redactor, key_in, redacting

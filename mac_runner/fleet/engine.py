@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NoReturn, Protocol, Self, TypeAlias, Typ
 
 from pydantic import ValidationError
 
-from mac_runner.backends.base import Backend, Waiting, destination, isolates, on_resize, settle
+from mac_runner.backends.base import Backend, Waiting
 from mac_runner.backends.factory import backend_on_fleet
 from mac_runner.backends.fleet.lanes import Fleet, ModelLanes
 from mac_runner.backends.fleet.settings import FleetModelConfig
@@ -173,7 +173,7 @@ class Dispatcher:
         self._on_event = on_event
         self._engine = EngineState.of(backend.capacity, backend.lookahead)
         self._gate = Gate(lambda: backend.capacity + backend.lookahead)
-        on_resize(backend, self._resized)
+        backend.on_resize(self._resized)
 
     def _resized(self) -> None:
         self._engine.resized(self.backend.capacity, self.backend.lookahead, self._clock.monotonic_s())
@@ -197,7 +197,7 @@ class Dispatcher:
                 again = self._after(call, fault)
             finally:
                 self._gate.leave()
-            call.request = replace(request, is_suspect=again.is_suspect and isolates(self.backend))
+            call.request = replace(request, is_suspect=again.is_suspect and self.backend.isolates)
             await self._clock.sleep(again.delay_s)
             call.ready_at_s = self._clock.monotonic_s()
 
@@ -206,7 +206,7 @@ class Dispatcher:
         waited_s = now_s - call.ready_at_s
         if not state.sending:
             call.begun_s, state.answers_before = now_s, self._engine.answers
-            at = destination(self.backend, call.request)
+            at = self.backend.destination(call.request)
             self._on_event("EVENT_INFER_START", call.fields | where(at) | {"queue_s": round(waited_s, 6)})
         state.charged_from_s += waited_s
         state.sending, state.sent_at_s = state.sending + 1, now_s
@@ -215,7 +215,7 @@ class Dispatcher:
         state, waiting = call.state, Waiting()
         deadline_s = state.charged_from_s + self._retry.request_deadline_s - state.sent_at_s
         try:
-            return await generate(self.backend, call.request, deadline_s=deadline_s, waiting=waiting)
+            return await generate(self.backend, call.request, deadline_s=deadline_s, clock=self._clock, waiting=waiting)
         finally:
             state.charged_from_s += waiting.uncharged_s
 
@@ -293,7 +293,7 @@ class _Running:
         """The reply to an agent's request. Raises a BackendError."""
         dispatcher = self._dispatchers[agent.model]
         if (lane := self.lane_of(agent_id)) is not None:
-            settle(dispatcher.backend, agent_id, lane)
+            dispatcher.backend.settle(agent_id, lane)
         return await dispatcher.answer(request, fields)
 
     def _follow(self, model: str, lanes: ModelLanes) -> None:

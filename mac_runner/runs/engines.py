@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 
 from mac_runner import descriptors
 from mac_runner.backends import Backend
-from mac_runner.backends.base import PassingBackend
 from mac_runner.backends.factory import build_backend
 from mac_runner.backends.fleet import FleetModelConfig
 from mac_runner.backends.fleet.lanes import Fleet, ModelLanes
@@ -33,7 +32,6 @@ from mac_runner.environments.base import Environment, Policy
 from mac_runner.errors import ConfigError, MissingPackageError, ShortageError
 from mac_runner.plugins import loaded_plugin
 from mac_runner.runs.setup import Refusals, Setup, located
-from mac_runner.section import KeyPath
 
 DESCRIPTORS_MIN: Final = 24
 """The fewest file descriptors that a run can work with."""
@@ -77,7 +75,7 @@ class Engine:
             assert self.policy is not None, "only a scripted model asks for a policy, and it has one"
             return self.policy
 
-        backend = build_backend(
+        return build_backend(
             self.model,
             self.definition,
             agents=tuple(agent.model_copy(update={"model": self.model}) for agent in self.agents.values()),
@@ -87,7 +85,6 @@ class Engine:
             can_pull=can_pull,
             lanes=None if fleet is None or not self.is_on_fleet else fleet.model(self.name),
         )
-        return LocatedBackend(backend, self.loaded, self.model)
 
 
 class Phase(NamedTuple):
@@ -207,7 +204,7 @@ def backend_of(
     A model on a fleet can be started with its `lanes` only.
     """
     with located(setup.loaded, ("model_definitions", name)):
-        backend = build_backend(
+        return build_backend(
             name,
             definition,
             agents=setup.experiment.agent_definitions,
@@ -217,7 +214,6 @@ def backend_of(
             can_pull=can_pull,
             lanes=lanes,
         )
-    return LocatedBackend(backend, setup.loaded, name)
 
 
 def policy_of(setup: Setup, environment: Environment, model: str, name: str) -> Policy:
@@ -236,20 +232,6 @@ def policy_of(setup: Setup, environment: Environment, model: str, name: str) -> 
         with suppress(ConfigError):  # The environment's own comes before an installed one.
             return environment.policy(name)
         return own_player(plugin)
-
-
-class LocatedBackend(PassingBackend):
-    """A backend whose refusal to start names the place in the file."""
-
-    def __init__(self, backend: Backend, loaded: Loaded, model: str) -> None:
-        super().__init__(backend)
-        self._loaded = loaded
-        self._key: KeyPath = ("model_definitions", model)
-
-    async def start(self) -> None:
-        """Start the engine. Raises ConfigError with the place of the setting at fault."""
-        with located(self._loaded, self._key):
-            await super().start()
 
 
 class Bound(NamedTuple):

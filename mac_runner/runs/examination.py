@@ -27,7 +27,6 @@ from mac_runner.errors import (
     BackendError,
     ConversationError,
     EngineDeadError,
-    FormRefusedError,
     MacRunnerError,
     RequestRefusedError,
     boundary,
@@ -162,7 +161,7 @@ async def _examined(
 ) -> Finding:
     try:
         began_at_s = clock.monotonic_s()
-        async with _started(backend):
+        async with _started(backend, setup, finding.model):
             started_at_s = clock.monotonic_s()
             finding = replace(
                 finding,
@@ -181,9 +180,9 @@ async def _examined(
 
 
 @asynccontextmanager
-async def _started(backend: Backend) -> AsyncIterator[None]:
+async def _started(backend: Backend, setup: Setup, model: str) -> AsyncIterator[None]:
     try:
-        with boundary(EngineDeadError, "it did not start"):
+        with located(setup.loaded, ("model_definitions", model)), boundary(EngineDeadError, "it did not start"):
             await backend.start()
         yield
     finally:
@@ -258,9 +257,8 @@ async def _trial(backend: Backend, opening: _Opening, decoding: Decoding, clock:
     except TimeoutError:
         end, detail = TrialEnd.FAILED, f"no reply within {DOCTOR_REPLY_S_MAX:.0f} s"
     except BackendError as error:
-        reason = error.__cause__ if isinstance(error.__cause__, FormRefusedError) else error
-        end = TrialEnd.REFUSED if isinstance(reason, RequestRefusedError) else TrialEnd.FAILED
-        detail = str(reason)
+        end = TrialEnd.REFUSED if isinstance(error, RequestRefusedError) else TrialEnd.FAILED
+        detail = str(error)
     took_s = clock.monotonic_s() - sent_at_s
     return Trial(decoding=decoding, form=opening.form, end=end, detail=detail, took_s=took_s)
 
@@ -342,7 +340,6 @@ def _own_sampling(setup: Setup, model: str) -> Sampling:
 
 
 def _variants(definition: ModelDefinition) -> Iterator[tuple[str, ModelDefinition]]:
-    """The definition without its latency, at each of its addresses, with a name for the address."""
-    plain = definition.model_copy(update={"latency": None})
-    for described, settings in plain.spec.variants(plain.backend_settings):
-        yield described, plain.with_settings(settings)
+    """The definition at each of its addresses, with a name for the address."""
+    for described, settings in definition.spec.variants(definition.backend_settings):
+        yield described, definition.with_settings(settings)

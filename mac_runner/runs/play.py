@@ -27,8 +27,8 @@ from mac_runner.runs.engines import (
     plan_engines,
 )
 from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet, local_fleet, opened, plan_fleet
-from mac_runner.runs.policies import PolicyPlan, PolicyRequest, check_policies, plan_policies, updater_of
-from mac_runner.runs.setup import ExperimentSet, Setup
+from mac_runner.runs.policies import PolicyPlan, PolicyRequest, check_policies, plan_policies
+from mac_runner.runs.setup import ExperimentSet, Setup, located
 from mac_runner.runs.stream import ConversationStream, Joining, Listed, OnEnded, OpenRun, Supply, open_setup
 from mac_runner.runs.summary import grid_results, summary_of
 from mac_runner.scheduler import Progress, run_pooled
@@ -455,11 +455,7 @@ class _Session:
             engine.name: engine.build(player.clock, player.display.say, can_pull=player.can_pull, fleet=fleet)
             for engine in phase.engines
         }
-        if policies is not None:
-            backends = {
-                engine.name: policies.wrap(engine.name, backends[engine.name], updater_of(engine))
-                for engine in phase.engines
-            }
+        places = {engine.name: (engine.loaded, ("model_definitions", engine.model)) for engine in phase.engines}
         self._stream.begin(phase.setups)
         result = await run_pooled(
             work=self._stream,
@@ -471,6 +467,7 @@ class _Session:
             progress=self._progress,
             policies=policies,
             end=end,
+            starting=lambda name: located(*places[name]),
             say=player.display.say,
         )
         # The last picture says of all that ended that it is written.

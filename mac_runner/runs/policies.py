@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mac_runner.backends.base import Backend, Updating, updating
+from mac_runner.backends.base import Backend
 from mac_runner.checkpoints import digest_of
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, RunDirectoryError, WeightUpdateError
@@ -146,12 +147,14 @@ def check_policies(request: PolicyRequest, engines: EnginePlan, clock: Clock) ->
             )
     for engine in engines.engines.values():
         if request.of(_models_of(engine, engines)) is not None:
-            updater_of(engine)(engine.build(clock, lambda _line: None, can_pull=False))
+            check_updates(engine, engine.build(clock, lambda _line: None, can_pull=False))
 
 
-def updater_of(engine: Engine) -> Callable[[Backend], Updating]:
-    """Finds what takes new weights in the backend of an engine. It raises ConfigError where nothing does."""
-    return lambda backend: updating(backend, name=engine.model, kind=engine.definition.backend)
+def check_updates(engine: Engine, backend: Backend) -> None:
+    """Raise ConfigError where the backend of an engine takes no new weights."""
+    if (obstacle := backend.update_obstacle) is not None:
+        key, kind = ("model_definitions", engine.model, "backend"), engine.definition.backend
+        raise ConfigError(f"{'.'.join(key)}: the backend {kind!r} cannot update weights: {obstacle}", key=key)
 
 
 def plan_policies(
@@ -183,7 +186,15 @@ def plan_policies(
         if policy is None and last.version == 0:
             continue
         present, weights = _begin_with(policy, last, engine.model, setup)
-        plan.engines.append(EngineWeights(engine=engine.name, models=models, present=present, weights=weights))
+        plan.engines.append(
+            EngineWeights(
+                engine=engine.name,
+                models=models,
+                present=present,
+                weights=weights,
+                check=partial(check_updates, engine),
+            )
+        )
         if policy is not None:
             firsts = [versions[0].version for _, versions in known]
             plan.first[policy.model] = min([*firsts, plan.first.get(policy.model, present.version), present.version])

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mac_runner.backends.base import Backend, Waiting, router
+from mac_runner.backends.base import Backend, Waiting
 from mac_runner.clock import Clock
 from mac_runner.errors import BackendError, ConversationError, EngineDeadError, TransientBackendError, Verdict
 from mac_runner.scheduler.conversation import LiveConversation
@@ -93,7 +93,6 @@ class AttemptRunner:
         self._accounting = accounting
         self._fairness = fairness
         self._engines: dict[str, EngineState] = {}
-        self._routers = {name: router(backend) for name, backend in run.backends.items()}
 
     async def carry_out(self, live: LiveConversation, depart: Depart) -> Answered | Faulted | Broken:
         """Send the request of a departure and take in the answer. Raises what ends the whole run.
@@ -137,13 +136,13 @@ class AttemptRunner:
             "sending": depart.sending,
         }
         self._accounting.departed(engine, state.sent_at_s)
-        route = self._routers[engine]
-        server = None if route is None else route(request)
+        backend = self._run.backends[engine]
+        server = backend.destination(request)
         live.source.recorder.event("EVENT_INFER_START", _subject(live, turn, server) | fields)
         waiting = Waiting()
         try:
-            backend = self._run.backends[engine]
-            reply = await generate(backend, request, deadline_s=deadline_at_s - state.sent_at_s, waiting=waiting)
+            deadline_s = deadline_at_s - state.sent_at_s
+            reply = await generate(backend, request, deadline_s=deadline_s, clock=self._clock, waiting=waiting)
         except BackendError as fault:
             state.charged_from_s += waiting.uncharged_s
             self._accounting.landed(engine, self._clock.monotonic_s(), None)

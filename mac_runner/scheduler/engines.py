@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from mac_runner.backends.base import WAITING, Backend, Waiting
@@ -13,12 +14,14 @@ from mac_runner.clock import Clock
 from mac_runner.errors import (
     EngineCrashedError,
     EngineDeadError,
+    FormRefusedError,
     MacRunnerError,
     RequestTimeoutError,
     TransientBackendError,
     boundary,
     said_by,
 )
+from mac_runner.scheduler.policies import Policies
 from mac_runner.types import REPLY_CHARS_MAX, THINKING_CHARS_MAX, FinishReason, Reply, Request
 
 BACKEND_CLOSE_S_MAX: Final = 10.0
@@ -29,22 +32,35 @@ START_QUIET_S: Final = 1.0
 
 @asynccontextmanager
 async def started(
-    backends: Mapping[str, Backend], stop: asyncio.Event, *, clock: Clock, say: Callable[[str], None]
+    backends: Mapping[str, Backend],
+    stop: asyncio.Event,
+    *,
+    starting: Callable[[str], AbstractContextManager[None]],
+    policies: Policies | None,
+    clock: Clock,
+    say: Callable[[str], None],
 ) -> AsyncIterator[bool]:
-    """Run all backends inside the block; yields False when `stop` was set before they were ready."""
+    """Run all backends inside the block; yields False when `stop` was set before they were ready.
+
+    Each starts inside `starting` of its name, and then gets the weights that `policies` have for it.
+    """
+    start = partial(_start_one, starting=starting, policies=policies, notices=_StartNotices(clock, say))
     try:
-        yield await _start(backends, stop, _StartNotices(clock, say))
+        yield await _start(backends, stop, start)
     except BaseException:
         with suppress(MacRunnerError):  # The error in progress is the one to show.
-            await _close(backends)
+            await _close(backends, policies)
         raise
-    await _close(backends)
+    await _close(backends, policies)
 
 
-async def generate(backend: Backend, request: Request, *, deadline_s: float, waiting: Waiting | None = None) -> Reply:
+async def generate(
+    backend: Backend, request: Request, *, deadline_s: float, clock: Clock, waiting: Waiting | None = None
+) -> Reply:
     """One reply within `deadline_s` seconds, cut to REPLY_CHARS_MAX characters. Raises a BackendError.
 
-    Its thought is cut to THINKING_CHARS_MAX. `waiting` gets the time that the backend leaves `uncharged`.
+    Its thought is cut to THINKING_CHARS_MAX. `waiting` gets the time that the backend leaves `uncharged`. The reply is
+    held to the backend's form, and takes as long as its latency says: the time that the engine itself takes counts.
     """
     with boundary(EngineCrashedError, "it broke down", model=request.turn.model):
         try:
@@ -52,7 +68,7 @@ async def generate(backend: Backend, request: Request, *, deadline_s: float, wai
                 if waiting is not None:
                     waiting.deadline = deadline
                     WAITING.set(waiting)
-                reply = await _asked(backend, request)
+                reply = await _asked(backend, request, clock)
         except TimeoutError:
             raise RequestTimeoutError("no reply before the request's deadline") from None
     if reply.thinking is not None and len(reply.thinking) > THINKING_CHARS_MAX:
@@ -62,12 +78,22 @@ async def generate(backend: Backend, request: Request, *, deadline_s: float, wai
     return reply
 
 
-async def _asked(backend: Backend, request: Request) -> Reply:
-    """The backend's reply; ConnectionError and TimeoutError become TransientBackendError."""
+async def _asked(backend: Backend, request: Request, clock: Clock) -> Reply:
+    """The backend's reply; ConnectionError and TimeoutError become TransientBackendError. No error is held back."""
+    form, latency, sent_at_s = backend.form, backend.latency, clock.monotonic_s()
+    sent = request if form is None else form.held(request)
     try:
-        return await backend.generate(request)
+        reply = await backend.generate(sent)
     except (ConnectionError, TimeoutError) as fault:
         raise TransientBackendError(said_by(fault), is_unreachable=isinstance(fault, ConnectionError)) from fault
+    except FormRefusedError as fault:
+        raise fault if form is None else form.refused(fault) from fault
+    if form is not None:
+        form.kept(sent)
+    if latency is not None:
+        due_at_s = sent_at_s + latency.generation_ms(reply) / 1000
+        await clock.sleep(max(0.0, due_at_s - clock.monotonic_s()))
+    return reply
 
 
 def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -84,10 +110,12 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterable[BaseException]
             yield error
 
 
-async def _start(backends: Mapping[str, Backend], stop: asyncio.Event, notices: _StartNotices) -> bool:
+async def _start(
+    backends: Mapping[str, Backend], stop: asyncio.Event, start: Callable[[str, Backend], Coroutine[None, None, None]]
+) -> bool:
     try:
         async with asyncio.TaskGroup() as group:
-            starting = [group.create_task(_start_one(name, backend, notices)) for name, backend in backends.items()]
+            starting = [group.create_task(start(name, backend)) for name, backend in backends.items()]
             watch = group.create_task(_cancel_when(stop, starting))
             if starting:
                 await asyncio.wait(starting)
@@ -97,10 +125,20 @@ async def _start(backends: Mapping[str, Backend], stop: asyncio.Event, notices: 
     return not any(task.cancelled() for task in starting)
 
 
-async def _start_one(name: str, backend: Backend, notices: _StartNotices) -> None:
+async def _start_one(
+    name: str,
+    backend: Backend,
+    *,
+    starting: Callable[[str], AbstractContextManager[None]],
+    policies: Policies | None,
+    notices: _StartNotices,
+) -> None:
     with boundary(EngineDeadError, "it did not start", model=name):
         async with notices.around(name, backend):
-            await backend.start()
+            with starting(name):
+                await backend.start()
+            if policies is not None:
+                await policies.started(name, backend)
 
 
 class _StartNotices:
@@ -136,8 +174,10 @@ async def _cancel_when(stop: asyncio.Event, tasks: Iterable[asyncio.Task[None]])
         task.cancel()
 
 
-async def _close(backends: Mapping[str, Backend]) -> None:
+async def _close(backends: Mapping[str, Backend], policies: Policies | None) -> None:
     """Close all of them, even when cancelled meanwhile: an open engine would outlive the run."""
+    if policies is not None:
+        policies.closing(backends)
     closing = asyncio.create_task(_close_each(backends))
     try:
         await asyncio.shield(closing)

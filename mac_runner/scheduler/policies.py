@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from mac_runner.backends.base import Backend, PassingBackend, Updating
+from mac_runner.backends.base import Backend
 from mac_runner.checkpoints import digest_of
 from mac_runner.errors import StaleVersionError, UpdateInProgressError, WeightUpdateError
 from mac_runner.scheduler.interfaces import Source
@@ -37,7 +36,9 @@ class EngineWeights:
     coming: PolicyVersion | None = None
     """What an update under way brings."""
     is_updating: bool = False
-    updater: Updating | None = None
+    check: Callable[[Backend], None] = lambda _backend: None
+    """Raises ConfigError for a backend that takes no new weights."""
+    backend: Backend | None = None
     """The engine, while it is up."""
     up: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -72,10 +73,29 @@ class Policies:
         for each in engines:
             each.versions = [each.present]
 
-    def wrap(self, engine: str, backend: Backend, updater: Callable[[Backend], Updating]) -> Backend:
-        """A backend that has the present weights once it has started."""
-        held = self._engines.get(engine)
-        return backend if held is None else _Weighted(backend, held, updater)
+    # Engines that come and go.
+
+    def check(self, backends: Mapping[str, Backend]) -> None:
+        """Raise ConfigError for an engine that takes no new weights and would need them."""
+        for engine, backend in backends.items():
+            if (held := self._engines.get(engine)) is not None:
+                held.check(backend)
+
+    async def started(self, engine: str, backend: Backend) -> None:
+        """Give an engine that has started the weights that the run has. Raises WeightUpdateError too."""
+        if (held := self._engines.get(engine)) is None:
+            return
+        held.check(backend)  # Some servers say only now that they take no weights.
+        if held.weights is not None:
+            await backend.update_weights(WeightUpdate(version=held.present.version, weights=held.weights))
+        held.backend = backend
+        held.up.set()
+
+    def closing(self, engines: Iterable[str]) -> None:
+        """These engines take no weights until they have started again."""
+        for held in (self._engines[engine] for engine in engines if engine in self._engines):
+            held.backend = None
+            held.up.clear()
 
     # Which conversations begin.
 
@@ -205,10 +225,10 @@ class Policies:
             self._arrive(held, named)
             return
         await held.up.wait()
-        assert held.updater is not None, "an engine that is up takes updates"
+        assert held.backend is not None, "an engine that is up takes updates"
         held.coming = named
         try:
-            digest = await held.updater.update_weights(update)
+            digest = await held.backend.update_weights(update)
             if digest is None:
                 self._arrived(held)
             else:  # A reply may have come before the digest: then the version is named again, with it.
@@ -234,32 +254,6 @@ class Policies:
         fields: JsonObject = {"model": held.engine, **named._asdict()}
         self._log("EVENT_POLICY_UPDATE", fields)
         self._changed.set()
-
-
-class _Weighted(PassingBackend):
-    """A backend whose engine has the present weights once it has started."""
-
-    def __init__(self, backend: Backend, held: EngineWeights, updater: Callable[[Backend], Updating]) -> None:
-        super().__init__(backend)
-        self._held = held
-        self._find = partial(updater, backend)
-        self._updater = self._find()
-
-    async def start(self) -> None:
-        """Start the engine, and give it the weights that the run has. Raises WeightUpdateError too."""
-        await super().start()
-        held = self._held
-        self._find()  # Some servers say only now that they take no weights.
-        if held.weights is not None:
-            await self._updater.update_weights(WeightUpdate(version=held.present.version, weights=held.weights))
-        held.updater = self._updater
-        held.up.set()
-
-    async def close(self) -> None:
-        """Close the engine."""
-        self._held.updater = None
-        self._held.up.clear()
-        await super().close()
 
 
 def _first_version(task: Task, model: str, replies: Iterable[RecordedReply]) -> int | None:

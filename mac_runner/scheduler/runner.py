@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, assert_never
 from weakref import WeakSet
 
-from mac_runner.backends.base import Backend, isolates, on_resize
+from mac_runner.backends.base import Backend
 from mac_runner.clock import Clock, iso
 from mac_runner.config import RetryConfig
 from mac_runner.environments.base import Environment
@@ -111,11 +111,13 @@ async def run_pooled(
     progress: Progress | None = None,
     policies: Policies | None = None,
     end: Callable[[], Coroutine[object, object, None]] | None = None,
+    starting: Callable[[str], AbstractContextManager[None]] = lambda _name: nullcontext(),
     say: Callable[[str], None] = lambda _line: None,
 ) -> RunResult:
     """Play every conversation of `work` to its end and publish it, on engines that all experiments share.
 
     `policies` are the weights that change meanwhile. `end` is awaited when all is done, before the engines close.
+    The engine of each name starts inside `starting(name)`.
 
     When `stop` is set, nothing new departs and what is in flight is awaited for SHUTDOWN_GRACE_S; conversations half
     done stay unpublished. The backends are started here and always closed; `say` gets a line about slow starts.
@@ -137,7 +139,9 @@ async def run_pooled(
         progress=progress,
         policies=policies,
     )
-    async with started(backends, stop, clock=clock, say=say) as is_started:
+    if policies is not None:
+        policies.check(backends)
+    async with started(backends, stop, starting=starting, policies=policies, clock=clock, say=say) as is_started:
         is_done = is_started and await Runner(context).run()
         if is_done and end is not None:
             await end()
@@ -207,14 +211,14 @@ class Runner:
         models: JsonObject = dict(capacities)
         self._log.event("EVENT_RUN_START", {"models": models, "concurrency": self._run.concurrency})
         for name, backend in backends.items():
-            may_grow = on_resize(backend, partial(self._resize, name))
+            may_grow = backend.on_resize(partial(self._resize, name))
             if capacities[name] < 1 and not may_grow:
                 raise EngineDeadError(
                     f"model {name} serves {capacities[name]} requests at once; it must serve at least one"
                 )
             self._accounting.open(name, capacities[name])
         for name, backend in backends.items():
-            size = self._sizes[name] = Resized(name, backend.capacity, backend.lookahead, isolates(backend))
+            size = self._sizes[name] = Resized(name, backend.capacity, backend.lookahead, backend.isolates)
             self._feed(ModelReady(name, size.capacity, backend.token_budget, size.lookahead, size.isolates))
         self._is_ready = True
 
@@ -225,7 +229,7 @@ class Runner:
 
     async def _take_in_size(self, model: str) -> None:
         backend = self._run.backends[model]
-        size = Resized(model, backend.capacity, backend.lookahead, isolates(backend))
+        size = Resized(model, backend.capacity, backend.lookahead, backend.isolates)
         if size == self._sizes[model]:
             return
         if (size.capacity, size.lookahead) != (self._sizes[model].capacity, self._sizes[model].lookahead):

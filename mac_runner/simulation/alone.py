@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from mac_runner.backends import Backend
 from mac_runner.clock import Clock
 from mac_runner.simulation.engine import EngineModel, sequence_of, served
 from mac_runner.simulation.prefixes import KvCache
@@ -13,24 +14,16 @@ from mac_runner.types import FinishReason, Reply, Request
 _CAPACITY: Final = 1_000_000
 
 
-class AloneEngine:
+class AloneEngine(Backend):
     """A backend with a cache for each conversation, and a lane for each request."""
 
     capacity = _CAPACITY
-    token_budget = None
-    lookahead = 0
 
     def __init__(self, model: EngineModel, replies: ReplySource, clock: Clock) -> None:
         self._model = model
         self._replies = replies
         self._clock = clock
         self._caches: dict[str, KvCache] = {}
-
-    async def start(self) -> None:
-        """Nothing to start."""
-
-    async def close(self) -> None:
-        """Nothing to release."""
 
     async def generate(self, request: Request) -> Reply:
         """The reply, after the time that a lane takes which does nothing else."""

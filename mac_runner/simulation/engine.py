@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
-from mac_runner.backends.base import uncharged
+from mac_runner.backends.base import Backend, uncharged
 from mac_runner.backends.http.endpoints import Endpoint, Endpoints, Line
 from mac_runner.clock import Clock
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
@@ -114,7 +114,7 @@ class _Server:
     asked: dict[Sequence, asyncio.Future[None]] = field(default_factory=dict)
 
 
-class ModelledEngine:
+class ModelledEngine(Backend):
     """The backend of an engine model. `client` is shared by all engines of a run."""
 
     def __init__(self, model: EngineModel, replies: ReplySource, clock: Clock, client: Client | None = None) -> None:
@@ -149,9 +149,6 @@ class ModelledEngine:
     def lanes(self) -> list[Lane]:
         """Its lanes."""
         return [server.lane for server in self._servers.values()]
-
-    async def start(self) -> None:
-        """Nothing to start."""
 
     async def close(self) -> None:
         """Stop the timers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from mac_runner.backends import Backend, PassingBackend
+from mac_runner.backends import Backend
 from mac_runner.backends.testing import build_backend
 from mac_runner.config import AgentDefinition, ModelDefinition
 from mac_runner.registry import backend_specs
@@ -17,11 +17,6 @@ def defined(settings: Section, **more: object) -> ModelDefinition:
     """A model definition with this section of a backend."""
     backend = next(name for name, spec in backend_specs().items() if isinstance(settings, spec.settings))
     return ModelDefinition.model_validate({"backend": backend, f"{backend}_config": settings, **more})
-
-
-def bare(backend: Backend) -> Backend:
-    """The backend of the engine itself, without those that only add to it."""
-    return bare(backend.inner) if isinstance(backend, PassingBackend) else backend
 
 
 def say_nothing(view: object, chance: Random) -> str:

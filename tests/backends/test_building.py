@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,7 @@ from mac_runner.backends.vllm import VllmConfig
 from mac_runner.config import AgentDefinition
 from mac_runner.errors import ConfigError, MissingPackageError
 from mac_runner.section import Section
-from tests.backends.building import bare, built, defined
+from tests.backends.building import built, defined
 
 COMMAND = {"engine": "command", "command": ("serve", "{port}")}
 OLD = {"api_version": "2023-06-01"}
@@ -55,6 +57,15 @@ def agent(**settings: object) -> AgentDefinition:
     return AgentDefinition.model_validate({"agent_id": "a", "role": "r", "model": "m", **settings})
 
 
+def test_what_a_package_builds_is_refused_unless_it_is_a_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    definition = defined(ScriptedConfig(policy="p"))
+    built_so: Any = object()
+    monkeypatch.setattr(type(definition), "spec", replace(definition.spec, build=lambda _request: built_so))
+
+    with pytest.raises(ConfigError, match=r"m\.backend: 'scripted' builds a object, .* mac_runner.backends.Backend"):
+        built(definition)
+
+
 def refusal(section: Section, *agents: AgentDefinition, **definition: object) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         built(defined(section, **definition), *agents)
@@ -63,7 +74,7 @@ def refusal(section: Section, *agents: AgentDefinition, **definition: object) ->
 
 
 def test_definition_makes_a_backend_that_has_touched_nothing() -> None:
-    found = {type(bare(one)): one for one in (built(defined(each(max_in_flight=7))) for each in (openai, ollama))}
+    found = {type(one): one for one in (built(defined(each(max_in_flight=7))) for each in (openai, ollama))}
 
     assert set(found) == {HttpBackend, OllamaBackend}
     assert {(one.capacity, one.token_budget) for one in found.values()} == {(7, None)}

@@ -67,7 +67,7 @@ def reply_of(backend: Backend) -> Reply:
 
     async def program() -> Reply:
         async with started(backend):
-            return await generate(backend, request(), deadline_s=LIMIT_S)
+            return await generate(backend, request(), deadline_s=LIMIT_S, clock=SimulatedClock())
 
     return asyncio.run(program())
 

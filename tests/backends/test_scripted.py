@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.backends.testing import DelayedBackend, ScriptedBackend, ScriptedConfig
-from mac_runner.errors import RequestRefusedError
+from mac_runner.backends.testing import JSON_OBJECT, Form, ScriptedBackend, ScriptedConfig
+from mac_runner.errors import BackendError, EngineDeadError, FormRefusedError, RequestRefusedError
 from mac_runner.latency import EngineLatency
+from mac_runner.registry import CONSTRAINS_ALL
+from mac_runner.scheduler.testing import generate
 from mac_runner.simulation.testing import SimulatedClock, simulate
-from mac_runner.types import FinishReason, Message, Prompt, Reply, Sampling, TokenCount
+from mac_runner.types import Decoding, FinishReason, JsonObject, Message, Prompt, Reply, Request, Sampling, TokenCount
 from tests.backends.building import built, defined
 from tests.sim.requests import request
 
@@ -24,6 +27,11 @@ Policy = Callable[[object, Random], str]
 
 def scripted(policy: Policy, latency_ms: float = 0.0) -> ScriptedBackend:
     return ScriptedBackend(policy=policy, capacity=3, latency_ms=latency_ms, clock=SimulatedClock())
+
+
+def delayed(backend: ScriptedBackend) -> ScriptedBackend:
+    backend.latency = LATENCY
+    return backend
 
 
 def saying(text: str) -> Policy:
@@ -45,7 +53,8 @@ def ask(backend: Backend, seed: int = 0) -> tuple[Reply | RequestRefusedError, f
         await backend.start()
         reply: Reply | RequestRefusedError
         try:
-            reply = await backend.generate(request(prompt=PROMPT, sampling=Sampling(seed=seed)))
+            asked = request(prompt=PROMPT, sampling=Sampling(seed=seed))
+            reply = await generate(backend, asked, deadline_s=60.0, clock=SimulatedClock())
         except RequestRefusedError as error:
             reply = error
         await backend.close()
@@ -74,7 +83,7 @@ def test_scripted_reply_takes_its_latency_and_estimates_its_tokens() -> None:
 
 
 def test_error_of_a_policy_refuses_its_request_and_is_not_held_back() -> None:
-    for backend in (scripted(broken), DelayedBackend(scripted(broken), LATENCY, SimulatedClock())):
+    for backend in (scripted(broken), delayed(scripted(broken))):
         error, took_s = ask(backend)
         assert isinstance(error, RequestRefusedError)
         assert "'no such player'" in str(error)
@@ -97,17 +106,72 @@ def test_error_of_a_policy_refuses_its_request_and_is_not_held_back() -> None:
 )
 def test_delayed_reply_takes_as_long_as_the_latency_says(tokens: int, engine_ms: float, took_s: float) -> None:
     engine = scripted(saying("x" * 4 * tokens), latency_ms=engine_ms)
-    reply, measured_s = ask(DelayedBackend(engine, LATENCY, SimulatedClock()))
+    reply, measured_s = ask(delayed(engine))
 
     assert isinstance(reply, Reply)
     assert reply.tokens.completion == tokens
     assert measured_s == pytest.approx(took_s)
 
 
-@pytest.mark.parametrize(("latency", "kind"), [(None, ScriptedBackend), (LATENCY, DelayedBackend)])
-def test_model_definition_says_whether_replies_are_delayed(latency: EngineLatency | None, kind: type[Backend]) -> None:
+SCHEMA: JsonObject = {"type": "object", "properties": {"vote": {"type": "string"}}}
+
+
+class Strict(ScriptedBackend):
+    """Answers the first `holds` requests with the form that it was asked for, and refuses the form of others."""
+
+    def __init__(self, holds: int) -> None:
+        super().__init__(policy=saying(""), capacity=1, latency_ms=0.0, clock=SimulatedClock())
+        self.left = holds
+
+    async def generate(self, request: Request) -> Reply:
+        if request.prompt.is_constrained and not self.left:
+            raise FormRefusedError("no grammars")
+        self.left -= request.prompt.is_constrained
+        return Reply(text=str(request.prompt.schema))
+
+
+@pytest.mark.parametrize(
+    ("decoding", "holds", "said"),
+    [
+        ("schema", 2, [str(SCHEMA), str(SCHEMA)]),
+        ("json_object", 2, [str(JSON_OBJECT), str(JSON_OBJECT)]),
+        ("none", 0, ["None", "None"]),
+        (
+            "schema",
+            0,
+            [EngineDeadError("refuses to hold replies to a form; set .*m.constrained_decoding: json_object")],
+        ),
+        ("json_object", 0, [EngineDeadError("refuses to hold replies to a form; set .*m.constrained_decoding: none ")]),
+        (
+            "schema",
+            1,
+            [str(SCHEMA), RequestRefusedError("refuses the form of this reply; set .*m.constrained_decoding")],
+        ),
+    ],
+)
+def test_a_reply_is_held_to_what_its_model_is_set_to_and_an_engine_that_never_did_that_ends_the_run(
+    decoding: Decoding, holds: int, said: list[str | BackendError]
+) -> None:
+    backend = Strict(holds)
+    backend.form = Form("m", decoding, CONSTRAINS_ALL)
+    asked = request(prompt=replace(PROMPT, schema=SCHEMA))
+
+    async def program() -> None:
+        for expected in said:
+            answer = generate(backend, asked, deadline_s=60.0, clock=SimulatedClock())
+            if isinstance(expected, str):
+                assert (await answer).text == expected
+            else:
+                with pytest.raises(type(expected), match=str(expected)) as caught:
+                    await answer
+                assert type(caught.value) is type(expected)
+
+    simulate(program)
+
+
+@pytest.mark.parametrize("latency", [None, LATENCY])
+def test_model_definition_says_whether_replies_are_delayed(latency: EngineLatency | None) -> None:
     definition = defined(ScriptedConfig(policy="p", capacity=3), latency=latency)
     backend = built(definition, policy=echo)
 
-    assert type(backend) is kind
-    assert latency or ask(backend, 1) == ask(scripted(echo), 1)
+    assert ask(backend, 1) == ask(delayed(scripted(echo)) if latency else scripted(echo), 1)

@@ -17,9 +17,10 @@ import pytest
 from mac_runner.backends import Backend
 from mac_runner.backends.http.testing import DataPlane, Endpoint
 from mac_runner.backends.testing import Waiting
+from mac_runner.clock import Clock
 from mac_runner.environments.town_of_salem.seat import knowledge
 from mac_runner.errors import StoreError, TransientBackendError
-from mac_runner.scheduler import RequestScheduler, attempt, engine_policy, engines, runner
+from mac_runner.scheduler import RequestScheduler, attempt, engine_policy, engines
 from mac_runner.scheduler.testing import (
     Action,
     AttemptRunner,
@@ -39,6 +40,7 @@ from mac_runner.store import Disk, index_row, journal, records
 from mac_runner.store.testing import Item, Line, OpenFile, RunState, Session, TranscriptItem
 from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Sampling, Turn
 from tests.faults import oracles
+from tests.sim.engine import ServersEngine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +173,7 @@ def forgotten_deaths(patch: pytest.MonkeyPatch) -> None:
 def retry_on_cancel(patch: pytest.MonkeyPatch) -> None:
     """A cancellation is taken for a fault of the engine, and the request is sent again."""
 
-    async def asked(backend: Backend, request: Request) -> Reply:
+    async def asked(backend: Backend, request: Request, _clock: Clock) -> Reply:
         try:
             return await backend.generate(request)
         except (ConnectionError, TimeoutError, asyncio.CancelledError) as fault:
@@ -242,8 +244,10 @@ def departure_after_stop(patch: pytest.MonkeyPatch) -> None:
 def forgotten_deadline(patch: pytest.MonkeyPatch) -> None:
     """The deadline is that of one sign of life, not of the whole request."""
 
-    async def patient(backend: Backend, request: Request, *, deadline_s: float, waiting: Waiting) -> Reply:
-        return await generate(backend, request, deadline_s=100 * deadline_s, waiting=waiting)
+    async def patient(
+        backend: Backend, request: Request, *, deadline_s: float, clock: Clock, waiting: Waiting
+    ) -> Reply:
+        return await generate(backend, request, deadline_s=100 * deadline_s, clock=clock, waiting=waiting)
 
     patch.setattr(attempt, "generate", patient)
 
@@ -309,7 +313,7 @@ def suspect_in_company(patch: pytest.MonkeyPatch) -> None:
 
 def engine_reserved_for_a_suspect(patch: pytest.MonkeyPatch) -> None:
     """A suspect has the whole engine, though one server would do."""
-    patch.setattr(runner, "isolates", lambda _backend: False)
+    patch.setattr(ServersEngine, "isolates", False)
 
 
 def suspects_in_a_crowd(patch: pytest.MonkeyPatch) -> None:

@@ -78,11 +78,8 @@ def simulated_time(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
 Answer = Callable[[Request], Awaitable[Reply]]
 
 
-class FakeBackend:
+class FakeBackend(Backend):
     """Answers as the test says, as many at once as the lanes have slots."""
-
-    lookahead = 0
-    token_budget = None
 
     def __init__(self, lanes: FakeLanes, answer: Answer) -> None:
         self.lanes = lanes
@@ -95,10 +92,9 @@ class FakeBackend:
     def capacity(self) -> int:
         return sum(lane.slots for lane in self.lanes.up)
 
-    def on_resize(self, tell: Callable[[], None]) -> None:
+    def on_resize(self, tell: Callable[[], None]) -> bool:
         self.lanes.on_change(tell)
-
-    async def start(self) -> None: ...
+        return True
 
     async def close(self) -> None:
         self.is_closed = True

@@ -14,7 +14,6 @@ import aiohttp
 import pytest
 
 from mac_runner.backends.fleet.testing import FleetBackend
-from mac_runner.backends.testing import updating
 from mac_runner.checkpoints import digest_of
 from mac_runner.clock import SystemClock
 from mac_runner.errors import TransientBackendError
@@ -85,7 +84,7 @@ def test_two_lanes_of_a_model_say_the_same_also_after_an_update_and_after_one_wa
             backend = FleetBackend(
                 "m", definition, lanes=fleet.model("m"), has_tokens=False, clock=SystemClock(), say=lambda _line: None
             )
-            assert updating(backend, name="m", kind="fleet") is backend
+            assert backend.update_obstacle is None
             try:
                 await backend.start()
                 await until(lambda: len(names_up(fleet, "m")) == 2)

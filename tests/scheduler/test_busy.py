@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from mac_runner.backends import PassingBackend
-from mac_runner.backends.testing import destination, isolates, on_resize, uncharged
+from mac_runner.backends.testing import uncharged
 from mac_runner.config import RetryConfig
 from mac_runner.errors import EngineDeadError, TransientBackendError
-from mac_runner.types import Destination, Reply, Request
+from mac_runner.types import Reply, Request
 from tests.scheduler.conftest import Stage, alone
 from tests.sim.engine import LimitedService, SimulatedEngine
 from tests.sim.toy import tasks
@@ -142,31 +141,6 @@ def test_deadline_goes_on_after_the_wait() -> None:
     assert len(stage.recorder.named("EVENT_GIVE_UP")) == len(WORK)
 
 
-class ManyServers(SimulatedEngine):
-    """An engine with everything that a backend of several servers says of itself."""
-
-    isolates = True
-
-    def on_resize(self, tell: Callable[[], None]) -> None:
-        self.tell = tell
-
-    def destination(self, request: Request) -> Destination | None:
-        return Destination(server=f"http://{request.conversation}")
-
-
-def test_what_a_backend_of_several_servers_says_is_heard_through_those_that_pass_it_on() -> None:
-    backend, told = ManyServers(), list[str]()
-    outer = PassingBackend(PassingBackend(backend))
-
-    assert on_resize(outer, lambda: told.append("resized"))
-    backend.tell()
-    assert told == ["resized"]
-    assert isolates(outer)
-    assert not on_resize(PassingBackend(SimulatedEngine()), lambda: None)
-    assert not isolates(PassingBackend(SimulatedEngine()))
-    assert destination(PassingBackend(SimulatedEngine()), None) is None  # type: ignore[arg-type]
-
-
 class Changing(SimulatedEngine):
     """An engine that says when it changes its size; it is asked for nothing while it serves nothing."""
 
@@ -175,10 +149,11 @@ class Changing(SimulatedEngine):
         self.sizes = sizes
         self.sent_at_s: list[float] = []
 
-    def on_resize(self, tell: Callable[[], None]) -> None:
+    def on_resize(self, tell: Callable[[], None]) -> bool:
         loop = asyncio.get_running_loop()
         for at_s, size in self.sizes.items():
             loop.call_at(at_s, self.resize, size, tell)
+        return True
 
     def resize(self, size: tuple[int, int], tell: Callable[[], None]) -> None:
         self.capacity, self.lookahead = size

@@ -9,22 +9,27 @@ from random import Random
 
 import pytest
 
+from mac_runner.backends import Backend
 from mac_runner.errors import WeightMismatchError, WeightUpdateError
 from mac_runner.scheduler.testing import EngineWeights, Policies, PolicyWindow
-from mac_runner.types import JsonObject, PolicyVersion
+from mac_runner.types import JsonObject, PolicyVersion, Reply, Request
 from mac_runner.weights import WeightUpdate
 from tests.faults.tier import SCALE
 from tests.sim.training import checkpoint
 
 
-class Engine:
+class Engine(Backend):
     """Takes weights, after it raised what it has to raise."""
 
+    capacity = 1
     update_obstacle: str | None = None
 
     def __init__(self) -> None:
         self.faults: list[Exception] = []
         self.version = 0
+
+    async def generate(self, request: Request) -> Reply:
+        raise NotImplementedError
 
     async def update_weights(self, update: WeightUpdate) -> str | None:
         await asyncio.sleep(0)
@@ -43,7 +48,7 @@ def test_update_that_the_first_engine_refuses_changes_none_and_one_that_another_
 
     async def main() -> None:
         held = [
-            EngineWeights(engine=name, models=frozenset({"m"}), present=PolicyVersion(0), updater=engine)
+            EngineWeights(engine=name, models=frozenset({"m"}), present=PolicyVersion(0), backend=engine)
             for name, engine in zip("ab", engines, strict=True)
         ]
         for each in held:

@@ -11,6 +11,7 @@ from functools import partial
 from random import Random
 from typing import TypeAlias
 
+from mac_runner.backends import Backend
 from mac_runner.errors import BackendError, EngineCrashedError, RequestRefusedError, TransientBackendError
 from mac_runner.types import Destination, Reply, Request, TokenCount
 
@@ -31,11 +32,15 @@ def break_off(working: Working, word: Callable[[], Exception]) -> None:
             waiter.set_exception(word())
 
 
-class SimulatedEngine:
+class SimulatedEngine(Backend):
     """Its words depend on prompt and seed alone; when and after how many faults they come depends on `dice`.
 
     Requests for which `refuses` is true are refused every time: that depends on the prompt, not on the dice.
     """
+
+    capacity: int = 0
+    token_budget: int | None = None
+    lookahead: int = 0
 
     def __init__(
         self,
@@ -191,10 +196,11 @@ class ServersEngine(SimulatedEngine):
     def isolates(self) -> bool:
         return sum(server.is_up for server in self.servers) > 1
 
-    def on_resize(self, tell: Callable[[], None]) -> None:
+    def on_resize(self, tell: Callable[[], None]) -> bool:
         self.tells.append(tell)
+        return True
 
-    def destination(self, _request: Request) -> Destination | None:
+    def destination(self, request: Request) -> Destination | None:
         server = self._free()
         return None if server is None else Destination(server=server.name)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
 
+from mac_runner.backends import Backend
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
 from mac_runner.types import FinishReason, Prompt, Reply, Request, TokenCount
 
@@ -137,20 +138,18 @@ class SteppingLane:
             self.idle += [block for block in reversed(one.blocks) if block not in left]
 
 
-class SteppingEngine:
+class SteppingEngine(Backend):
     """A backend of one lane, in the time of the running loop."""
-
-    lookahead = 0
-    token_budget = None
 
     def __init__(self, lane: SteppingLane, reply: Callable[[Request], Reply]) -> None:
         self.lane = lane
-        self.capacity = lane.seats
         self._reply = reply
         self._answers: dict[Asked, asyncio.Future[None]] = {}
         self._worker: asyncio.Task[None] | None = None
 
-    async def start(self) -> None: ...
+    @property
+    def capacity(self) -> int:
+        return self.lane.seats
 
     async def close(self) -> None:
         if self._worker is not None:
@@ -187,7 +186,7 @@ class Sequence:
 
 
 @dataclass
-class SleepingEngine:
+class SleepingEngine(Backend):
     """It reads each prompt whole, in the step after its request came. A reply is some words, drawn by its seed."""
 
     true: StepModel = TRUE
@@ -200,16 +199,9 @@ class SleepingEngine:
     worker: asyncio.Task[None] | None = None
     most: int = 0
 
-    lookahead = 0
-    token_budget = None
-
     @property
     def capacity(self) -> int:
         return self.slots
-
-    async def start(self) -> None: ...
-
-    async def close(self) -> None: ...
 
     async def generate(self, request: Request) -> Reply:
         prompt = max(1, round(request.prompt.size_chars / CHARS_PER_TOKEN))

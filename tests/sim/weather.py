@@ -68,8 +68,9 @@ class StormyEngine(MortalEngine):
             loop.call_later(at_s, self.resize, capacity)
             loop.call_later(self.weather.ends_at_s, self.resize, self.capacity)
 
-    def on_resize(self, tell: Callable[[], None]) -> None:
+    def on_resize(self, tell: Callable[[], None]) -> bool:
         self.tells.append(tell)
+        return True
 
     def resize(self, capacity: int) -> None:
         """Serve so many at once from now on."""

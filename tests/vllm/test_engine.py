@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.backends.testing import Rendered, Renderer, held, updating
+from mac_runner.backends.testing import Rendered, Renderer, held
 from mac_runner.backends.vllm.testing import VllmBackend
 from mac_runner.clock import SystemClock
 from mac_runner.environments.discussion.testing import Found, read_fields
@@ -221,7 +221,7 @@ def test_updated_vllm_computes_with_the_new_weights_and_says_so(table: Table, ti
         await asyncio.sleep(0)
         return table.unfinished() > 0
 
-    assert updating(table.backend, name="m", kind="vllm") is table.backend
+    assert table.backend.update_obstacle is None
     table.runner.run(check_new_weights(table.backend, is_running, tiny_model, tmp_path))
 
 

@@ -18,7 +18,6 @@ import pytest
 
 from mac_runner.backends.http.testing import HttpBackend, OpenaiDialect
 from mac_runner.backends.openai import OpenaiConfig
-from mac_runner.backends.testing import updating
 from mac_runner.clock import SystemClock
 from mac_runner.fleet.testing import LoopbackPorts
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling
@@ -143,7 +142,7 @@ def test_updated_server_computes_with_the_new_weights_and_replies_name_their_ver
     async def program() -> None:
         try:
             await backend.start()
-            assert updating(backend, name="m", kind="openai") is backend
+            assert backend.update_obstacle is None
             await check_new_weights(backend, is_running, tiny_model, tmp_path)
         finally:
             await backend.close()

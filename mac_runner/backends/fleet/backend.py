@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from mac_runner.backends.base import uncharged
+from mac_runner.backends.base import Backend, uncharged
 from mac_runner.backends.dialects.openai import OpenaiDialect
 from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai
@@ -31,10 +31,8 @@ from mac_runner.types import Destination, Reply, Request
 from mac_runner.weights import WeightUpdate
 
 
-class FleetBackend:
+class FleetBackend(Backend):
     """One entry of `model_definitions` with the backend `fleet`."""
-
-    token_budget: int | None = None
 
     def __init__(
         self,
@@ -99,9 +97,10 @@ class FleetBackend:
         """
         return self._plane.isolates and not self._lanes.is_swapped
 
-    def on_resize(self, tell: Callable[[], None]) -> None:
+    def on_resize(self, tell: Callable[[], None]) -> bool:
         """Call `tell` whenever `capacity`, `lookahead` or `isolates` has changed."""
         self._tells.append(tell)
+        return True
 
     def destination(self, request: Request) -> Destination | None:
         """The lane that `request` would go to now; None while none is up."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from mac_runner.backends.base import Backend
 from mac_runner.backends.http.answer import Dialect, NoModelError, SendingError, Standing
 from mac_runner.backends.http.data_plane import DataPlane
 from mac_runner.backends.http.endpoints import Endpoint, Endpoints
@@ -21,10 +22,8 @@ from mac_runner.types import Destination, Reply, Request
 from mac_runner.weights import WeightUpdate
 
 
-class HttpBackend:
+class HttpBackend(Backend):
     """One entry of `model_definitions` whose servers speak a dialect."""
-
-    token_budget: int | None = None
 
     def __init__(
         self,
@@ -39,20 +38,27 @@ class HttpBackend:
         """`weights` is how the servers take new ones, if they do. Raises ConfigError for a server listed twice."""
         self.name = name
         self.dialect = dialect
-        self.capacity = dialect.config.max_in_flight
-        """As configured: a server takes what it is sent, and does not say how much it serves at once."""
         self.clock = clock
         for index, url in enumerate(dialect.servers):
             if url.rstrip("/") in [other.rstrip("/") for other in dialect.servers[:index]]:
                 raise self.error(f"{url!r} is listed twice", dialect.urls, index)
         endpoints = Endpoints(dialect.servers, in_flight_max=self.capacity)
-        self.lookahead = endpoints.lookahead
-        """For several servers: the requests that wait for a slot, at best that of their conversation's home."""
+        self._lookahead = endpoints.lookahead
         config = dialect.config
         self.plane = DataPlane(
             name, dialect, endpoints, timeout_s=config.timeout_s, stall_s=config.stall_s, key=key, clock=clock, say=say
         )
         self.plane.weights = weights
+
+    @property
+    def capacity(self) -> int:
+        """As configured: a server takes what it is sent, and does not say how much it serves at once."""
+        return self.dialect.config.max_in_flight
+
+    @property
+    def lookahead(self) -> int:
+        """For several servers: the requests that wait for a slot, at best that of their conversation's home."""
+        return self._lookahead
 
     @property
     def isolates(self) -> bool:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from mac_runner.backends.base import lookahead_for
+from mac_runner.backends.base import Backend, lookahead_for
 from mac_runner.backends.chat_template import notice_of_forms
 from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.backends.updates import OneAtATime
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mac_runner.backends.nano.engine import LoadedEngine
 
 
-class NanoBackend:
+class NanoBackend(Backend):
     """Serves model `name`; `is_free` says that no reply is held to a form, `thinking` what agents set it to."""
 
     update_obstacle: str | None = None
@@ -81,7 +81,7 @@ class NanoBackend:
         return await self._engine.generate(request, traces=self._traces)
 
     async def update_weights(self, update: WeightUpdate) -> str | None:
-        """Compute with these weights from the next step on; replies under way go on with them. See `Updating`."""
+        """Compute with these weights from the next step on; replies under way go on with them."""
         if self._engine is None:
             raise EngineDeadError("the engine is not running")
         return await self._updates.run(self._engine.update_weights(update))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from mac_runner.backends.base import Backend
 from mac_runner.backends.chat_template import (
     Rendered,
     Renderer,
@@ -93,7 +94,7 @@ class Running:
         return ends_in_thought(rendered.text, self.tags[0]) and is_free_to_think(request.prompt, rendered.ids, parser)
 
 
-class VllmBackend:
+class VllmBackend(Backend):
     """Serves model `name`. Building it checks its settings against the installed vLLM without importing it.
 
     `is_free` says that no reply is held to a form, `thinking` what agents set it to.

@@ -8,10 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from mac_runner.backends import PassingBackend
 from mac_runner.backends.fleet import FleetModelConfig
 from mac_runner.backends.fleet.testing import FleetBackend
-from mac_runner.backends.testing import destination, isolates, on_resize
 from mac_runner.errors import EngineDeadError, TransientBackendError
 from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import Destination, Message, Prompt
@@ -31,7 +29,7 @@ class Scene:
     def __init__(self, backend: FleetBackend, lanes: FakeLanes, servers: tuple[OpenaiServer, ...]) -> None:
         self.backend, self.lanes, self.servers = backend, lanes, servers
         self.sizes: list[tuple[int, int, bool]] = []
-        assert on_resize(PassingBackend(backend), self._note)
+        assert backend.on_resize(self._note)
 
     def _note(self) -> None:
         self.sizes.append((self.backend.capacity, self.backend.lookahead, self.backend.isolates))
@@ -63,7 +61,7 @@ async def test_size_follows_the_lanes_that_are_up_and_every_change_of_it_is_said
         for up in (("m@0",), ("m@0",), (), ("m@1",), ("m@0", "m@1", "m@2")):
             scene.lanes.change(*up)
             assert scene.backend.capacity == 4 * len(up)
-            assert isolates(PassingBackend(scene.backend)) == (len(up) > 1)
+            assert scene.backend.isolates == (len(up) > 1)
 
         assert scene.sizes == [(4, 0, False), (0, 0, False), (4, 0, False), (12, 12, True)]
 
@@ -72,7 +70,7 @@ async def test_size_follows_the_lanes_that_are_up_and_every_change_of_it_is_said
 async def test_reply_names_the_lane_and_its_gpu_as_its_destination_did() -> None:
     async with playing() as scene:
         asked = request()
-        there = destination(PassingBackend(scene.backend), asked)
+        there = scene.backend.destination(asked)
         reply = await scene.backend.generate(asked)
 
         assert there == Destination(server=scene.servers[0].url, lane="m@0", gpu="3")

@@ -17,7 +17,6 @@ from safetensors.torch import load_file, save_file
 import mac_runner
 from mac_runner import Broadcast, Policy
 from mac_runner.backends.nano.backend import NanoBackend
-from mac_runner.backends.testing import Updating, updating
 from mac_runner.checkpoints import digest_of
 from mac_runner.errors import (
     BroadcastError,
@@ -209,10 +208,7 @@ async def test_engine_that_is_not_running_takes_no_weights(model_directory: Path
 
 
 def test_nano_is_found_as_a_backend_that_updates(model_directory: Path) -> None:
-    backend = nano(model_directory)
-    found: Updating = updating(backend, name="m", kind="nano")
-
-    assert found is backend
+    assert nano(model_directory).update_obstacle is None
 
 
 KEY = "owner-0123456789abcdef"

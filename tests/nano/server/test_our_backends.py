@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ import pytest
 from mac_runner.backends import Backend
 from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.ollama.testing import OllamaBackend
-from mac_runner.backends.testing import FormBackend
+from mac_runner.backends.testing import held
 from mac_runner.clock import SystemClock
 from mac_runner.config import ModelDefinition
 from mac_runner.errors import ConfigError, RequestRefusedError
@@ -115,7 +116,8 @@ async def test_reply_is_held_to_any_json_object_or_to_nothing_as_its_model_is_se
     settings: tuple[Decoding, ...] = ("json_object", "none")
 
     async def said(backend: Backend) -> dict[str, str]:
-        return {one: (await FormBackend(backend, "m", one).generate(asked)).text for one in settings}
+        requests = {one: replace(asked, prompt=held(asked.prompt, one)) for one in settings}
+        return {one: (await backend.generate(each)).text for one, each in requests.items()}
 
     found = await from_all(model, said)
 
