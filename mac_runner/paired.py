@@ -11,7 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -20,7 +20,7 @@ from mac_runner.intervals import Interval
 from mac_runner.measures import Measure, ResultsSpec
 from mac_runner.printable import counted
 from mac_runner.results import UNKNOWN, Declared, PlayedCombination, Table, count_text, parsed, with_defaults_column
-from mac_runner.structs import encode
+from mac_runner.structs import as_json
 from mac_runner.types import JsonObject, JsonValue
 
 KEY: Final = "paired"
@@ -79,7 +79,7 @@ class Paired(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def section(self) -> JsonObject:
         """As `comparisons.json` has it."""
-        return {KEY: cast("JsonObject", json.loads(encode(self)))}
+        return {KEY: as_json(self)}
 
     def families_in_words(self) -> str:
         """Over how many comparisons each p was adjusted."""

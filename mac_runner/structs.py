@@ -12,6 +12,8 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 
+from mac_runner.types import JsonObject
+
 _LOCK: Final = RLock()
 _LEARNED: Final[set[object]] = set()
 _DECODERS: Final[dict[object, msgspec.json.Decoder[object]]] = {}
@@ -44,6 +46,15 @@ def decode(data: bytes | msgspec.Raw, kind: type[T]) -> T:
             decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
             _LEARNED.add(kind)
     return cast("T", decoder.decode(data))
+
+
+def as_json(value: msgspec.Struct) -> JsonObject:
+    """A struct as JSON values."""
+    data = encode(value)
+    try:
+        return cast("JsonObject", msgspec.json.decode(data))
+    except msgspec.DecodeError:  # Half of a surrogate pair.
+        return cast("JsonObject", json.loads(data))
 
 
 def encode(value: object) -> bytes:

@@ -43,7 +43,7 @@ from mac_runner.printable import counted, printable, spelt_out
 from mac_runner.runs.testing import DESCRIPTORS_MIN, bound
 from mac_runner.secrecy import command_of, holds_secret, says_secret, secrets_in, without_secrets
 from mac_runner.steps import StepLimit, StepTooLongError
-from mac_runner.structs import encode
+from mac_runner.structs import as_json, encode
 from mac_runner.threads import on_thread
 from tests.patience import LIMIT_S
 
@@ -285,7 +285,7 @@ class Text(Struct):
 
 
 def test_half_of_a_surrogate_pair_is_written_as_an_escape() -> None:
-    assert json.loads(encode(Text("a\ud800b"))) == {"text": "a\ud800b"}
+    assert json.loads(encode(Text("a\ud800b"))) == as_json(Text("a\ud800b")) == {"text": "a\ud800b"}
     assert encode(Text("ä")) == '{"text":"ä"}'.encode()
 
 

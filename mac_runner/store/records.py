@@ -339,29 +339,33 @@ def tokens_json(tokens: TokenCount) -> JsonObject:
 
 
 def recorded_json(recorded: RecordedReply) -> JsonObject:
-    """A recorded reply as JSON, without its trace; times in seconds, to the microsecond."""
-    reply = recorded.reply
-    more: JsonObject = {}
-    if reply.thinking is not None:
-        more["thinking"] = reply.thinking
-    if reply.policy is not None:
-        more["policy"] = list(reply.policy)
+    """A recorded reply as JSON, without its trace."""
     by: JsonObject = {} if recorded.model is None else {"model": recorded.model}
     return {
         "turn": recorded.turn_key,
         **by,
         "prompt_sha256": recorded.prompt_sha256,
-        "reply": {
-            "text": reply.text,
-            "finish_reason": str(reply.finish_reason),
-            "tokens": tokens_json(reply.tokens),
-            **more,
-        },
-        "timing": _timing_json(reply.timing),
+        "reply": reply_json(recorded.reply),
+        "timing": timing_json(recorded.reply.timing),
     }
 
 
-def _timing_json(timing: Timing) -> JsonObject:
+def reply_json(reply: Reply) -> JsonObject:
+    """A reply as JSON, without its trace and its timing."""
+    found: JsonObject = {
+        "text": reply.text,
+        "finish_reason": str(reply.finish_reason),
+        "tokens": tokens_json(reply.tokens),
+    }
+    if reply.thinking is not None:
+        found["thinking"] = reply.thinking
+    if reply.policy is not None:
+        found["policy"] = list(reply.policy)
+    return found
+
+
+def timing_json(timing: Timing) -> JsonObject:
+    """The timing of a reply as JSON; times in seconds, to the microsecond."""
     found: JsonObject = {
         "queue_s": round(timing.queue_s, 6),
         "generate_s": round(timing.generate_s, 6),

@@ -30,10 +30,11 @@ from mac_runner.store.records import (
     foreign_format,
     objects,
     recorded_from_json,
-    recorded_json,
+    reply_json,
     row_id,
     task_from_json,
     task_json,
+    timing_json,
     tokens_json,
 )
 from mac_runner.store.trace_log import TraceLog
@@ -450,9 +451,6 @@ def _counts(task: Task, turns: Sequence[TurnRecord]) -> JsonObject:
 
 def _turn_json(record: TurnRecord) -> JsonObject:
     turn, receipt = record.turn, record.receipt
-    recorded = recorded_json(
-        RecordedReply(turn_key=turn.key, prompt_sha256=record.prompt_sha256, reply=record.reply),
-    )
     cause: JsonObject = {} if receipt.cause is None else {"cause": str(receipt.cause)}
     return {
         "turn": turn.key,
@@ -463,9 +461,9 @@ def _turn_json(record: TurnRecord) -> JsonObject:
         "step": turn.step,
         "attempt": turn.attempt,
         "prompt_sha256": record.prompt_sha256,
-        "reply": recorded["reply"],
+        "reply": reply_json(record.reply),
         "receipt": {"kind": str(receipt.kind), "detail": receipt.detail, **cause},
-        "timing": recorded["timing"],
+        "timing": timing_json(record.reply.timing),
     }
 
 

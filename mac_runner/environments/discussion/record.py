@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -44,7 +44,7 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.flat import Cell, columns_of
 from mac_runner.measures import Share
 from mac_runner.results import AgentColumns, Export, ExportColumn, parsed, section
-from mac_runner.structs import encode
+from mac_runner.structs import as_json
 from mac_runner.types import JsonObject, JsonValue
 
 
@@ -158,7 +158,7 @@ def record_of(state: DiscussionState) -> JsonObject:
         for seat in state.seats
     ]
     said = (event for statement in state.in_order() for event in _events(statement, state))
-    return _json(Record(participants, [asked, *said]))
+    return as_json(Record(participants, [asked, *said]))
 
 
 def state_of(state: DiscussionState, ended_by: Ending | None) -> JsonObject:
@@ -189,7 +189,7 @@ def outcome_of(state: DiscussionState, ended_by: Ending, replies: Mapping[str, R
     said = {
         seat.agent: [state.statements[number, seat.place] for number in range(rounds)] for seat in state.participants
     }
-    return _json(
+    return as_json(
         DiscussionResult(
             question_id=question.question_id,
             question_type=str(question.question_type),
@@ -233,10 +233,6 @@ def outcome_of(state: DiscussionState, ended_by: Ending, replies: Mapping[str, R
             moved=moved,
         )
     )
-
-
-def _json(struct: msgspec.Struct) -> JsonObject:
-    return cast("JsonObject", json.loads(encode(struct)))
 
 
 def _role(state: DiscussionState, seat: Seat, moved: Mapping[str, Mapping[str, Share]]) -> RolePart:
