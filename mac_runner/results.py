@@ -85,7 +85,7 @@ class Columns(NamedTuple):
     read: Callable[[bytes | msgspec.Raw], Mapping[str, Value]] | None = None
     """The same from the outcome as JSON, without parsing what no column shows.
 
-    Raises msgspec.DecodeError or UnicodeDecodeError where `values` has to be asked.
+    Raises msgspec.DecodeError or UnicodeDecodeError where `values` has to be asked: for an outcome of another kind too.
     """
 
 

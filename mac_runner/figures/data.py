@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from mac_runner.flat import Row
-from mac_runner.reports.rows import IndexRow, parse_row
+from mac_runner.store.rows import IndexRow, parse_row
 from mac_runner.types import JsonObject
 
 IsWanted: TypeAlias = Callable[[JsonObject], bool]

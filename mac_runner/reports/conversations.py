@@ -18,13 +18,11 @@ from mac_runner.printable import printable
 from mac_runner.registry import environment_specs, results_specs
 from mac_runner.reports.filters import Condition, words_of
 from mac_runner.reports.metrics import metrics_of
-from mac_runner.reports.rows import IndexRow, kind_of, parse_row, read_row
 from mac_runner.results import NO_COLUMNS, UNKNOWN, Column, Columns, Value
 from mac_runner.rewards import is_number, values_by_agent
 from mac_runner.store import RunContents
-from mac_runner.store.journal import DoneRow
 from mac_runner.store.records import decode_json
-from mac_runner.store.run_state import row_of
+from mac_runner.store.rows import DoneRow, IndexRow, parse_row
 from mac_runner.types import JsonObject, JsonValue
 
 ROWS_MEASURED: Final = 200
@@ -54,10 +52,7 @@ class Listed(NamedTuple):
     def values(self, row: JsonObject | DoneRow) -> Mapping[str, Value]:
         """The values of an index row, or of one that is still JSON. Raises RunDirectoryError for a damaged one."""
         if isinstance(row, DoneRow):
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                raw = read_row(row.row)
-                return self._all(raw, self._read_own(raw.outcome))
-            row = row_of(row)
+            return self._all(row.parsed, self._read_own(row.parsed.outcome))
         found = parse_row(row)
         return self._all(found, self._own(found.outcome))
 
@@ -94,10 +89,10 @@ class Listed(NamedTuple):
 
     def _read_own(self, outcome: msgspec.Raw) -> Mapping[str, Value]:
         """The same from JSON."""
-        if self.own.read is None:
-            return self._own(decode_json(bytes(outcome)))
-        kind = kind_of(outcome)
-        return {} if kind is None or (self.kind is not None and kind != self.kind) else self.own.read(outcome)
+        if self.own.read is not None:
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                return self.own.read(outcome)
+        return self._own(decode_json(bytes(outcome)))
 
 
 def listed(environment: str) -> Listed:

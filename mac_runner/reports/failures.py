@@ -8,8 +8,8 @@ from typing import Final
 
 from mac_runner.failures import in_general, kind_of
 from mac_runner.printable import printable
-from mac_runner.reports.rows import IndexRow
 from mac_runner.results import integer, objects, section
+from mac_runner.store.rows import IndexRow
 from mac_runner.types import JsonObject, JsonValue
 
 REASONS_MAX: Final = 20

@@ -21,9 +21,9 @@ from mac_runner.paired import PairedRow, compare_with_baseline, compared_figures
 from mac_runner.registry import results_specs
 from mac_runner.reports.metrics import named
 from mac_runner.reports.outcomes import metric_measures, outcome_figures
-from mac_runner.reports.rows import parse_row
 from mac_runner.reports.summary import SUMMARY_FORMAT, models_of, times_of
 from mac_runner.results import Declared, Figure, PlayedCombination, integer, number, section
+from mac_runner.store.rows import parse_row
 from mac_runner.types import JsonObject, JsonValue
 
 COMPARISONS_FORMAT: Final = 1

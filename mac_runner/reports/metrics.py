@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mac_runner.intervals import ExactMean
-from mac_runner.reports.rows import IndexRow
 from mac_runner.results import (
     UNKNOWN,
     Table,
@@ -23,6 +22,7 @@ from mac_runner.results import (
     percent_text,
     section,
 )
+from mac_runner.store.rows import IndexRow
 from mac_runner.types import JsonObject, JsonValue
 
 METRICS_SHOWN_MAX: Final = 60

@@ -7,7 +7,6 @@ of roles, models, reasons, agents and categories, not of conversations.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,9 +16,9 @@ from mac_runner.registry import results_specs
 from mac_runner.reports.failures import FailureCounter
 from mac_runner.reports.metrics import MetricCounter
 from mac_runner.reports.outcomes import UNNAMED, OutcomeResults, outcomes_report
-from mac_runner.reports.rows import IndexRow, parse_row
 from mac_runner.reports.usability import by_model
 from mac_runner.results import Results, number, objects, section
+from mac_runner.store.rows import CountedRows, IndexRow, parse_row
 from mac_runner.types import JsonObject, JsonValue, TokenCount
 
 SUMMARY_FORMAT: Final = 6
@@ -53,10 +52,10 @@ def summarise(
         "format": SUMMARY_FORMAT,
         "experiment_name": experiment_name,
         "conversations": {"planned": planned, "finished": totals.finished, "failed": totals.failed},
-        "turns": totals.turns,
-        "corrections": totals.corrections,
-        "defaults": totals.defaults,
-        "unusable": {name: dict(sorted(causes.items())) for name, causes in sorted(totals.unusable.items())},
+        "turns": totals.counted.turns,
+        "corrections": totals.counted.corrections,
+        "defaults": totals.counted.defaults,
+        "unusable": {name: dict(sorted(causes.items())) for name, causes in sorted(totals.counted.unusable.items())},
         "tokens": _tokens(totals, accounting.get("models")),
         "sessions": accounting.get("sessions"),
         "merged_runs": accounting.get("merged_runs"),
@@ -69,8 +68,8 @@ def summarise(
     }
     if unusable := by_model(section(summary, "unusable"), speakers or {}):
         summary["unusable_by_model"] = unusable
-    if totals.taken:
-        summary["turns_by_definition"] = {name: dict(found) for name, found in sorted(totals.taken.items())}
+    if totals.counted.taken:
+        summary["turns_by_definition"] = {name: dict(found) for name, found in sorted(totals.counted.taken.items())}
         summary["turns_by_model"] = by_model(section(summary, "turns_by_definition"), speakers or {})
     if totals.retried.conversations:
         summary["retried"] = totals.retried.report()
@@ -109,12 +108,8 @@ class Totals:
 
     finished: int = 0
     failed: int = 0
-    turns: int = 0
     uncounted_turns: int = 0
-    corrections: int = 0
-    defaults: int = 0
-    unusable: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    taken: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    counted: CountedRows = field(default_factory=CountedRows)
     tokens: TokenCount = field(default_factory=TokenCount)
     failures: FailureCounter = field(default_factory=FailureCounter)
     retried: _Retried = field(default_factory=_Retried)
@@ -140,14 +135,8 @@ class Totals:
                 self.metrics.add(row)
         else:
             self.failed += 1
-        self.turns += row.counts.turns
         self.uncounted_turns += row.uncounted_turns
-        self.corrections += row.counts.corrections
-        self.defaults += row.counts.defaults
-        for name, causes in row.counts.unusable.items():
-            self.unusable[name].update(causes)
-        for name, found in row.counts.turns_by_definition.items():
-            self.taken[name].update(turns=found.turns, defaults=found.defaults)
+        self.counted.add(row.counts)
         self.tokens += row.tokens
         self.failures.add(row)
         self.retried.add(row)

@@ -27,8 +27,8 @@ from mac_runner.runs.policies import Policy
 from mac_runner.runs.recorded import ended_row, recorded_experiment
 from mac_runner.runs.setup import Setup
 from mac_runner.store import RunContents, is_grid, read_run, replies_of, task_of
-from mac_runner.store.fork import Branch, ForkRecord, branch_id
-from mac_runner.store.records import entry, objects, row_id
+from mac_runner.store.fork import Branch, ForkRecord
+from mac_runner.store.records import branch_id, entry, objects, row_id
 from mac_runner.store.traces import Traces
 from mac_runner.types import (
     Agent,

@@ -16,9 +16,9 @@ from mac_runner.metrics import Measure, Metric, Reward, measured, own_metric, ow
 from mac_runner.plugins import loaded_plugin
 from mac_runner.registry import load_function
 from mac_runner.reports.metrics import MetricCounter
-from mac_runner.reports.rows import parse_row
 from mac_runner.store import Disk, RunContents
 from mac_runner.store.records import encode_json
+from mac_runner.store.rows import parse_row
 from mac_runner.store.transcripts import METRIC_KEYS
 from mac_runner.types import JsonObject
 

@@ -14,7 +14,6 @@ nothing that was played: the same command writes it again.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,17 +34,6 @@ from mac_runner.store.transcripts import encode_transcript
 from mac_runner.types import JsonObject, JsonValue, PolicyVersion, RecordedReply, Task
 
 FORK_FORMAT = 1
-_BRANCH = re.compile(r"(-f[0-9]+(-[a-z]+)?-d[0-9]{3,})+$")
-
-
-def branch_id(parent: str, place: int, arm: str, draw: int) -> str:
-    """The id of the conversation that leaves `parent` at the turn of this place; `arm` is empty for the only one."""
-    return f"{parent}-f{place}{arm and f'-{arm}'}-d{draw:03d}"
-
-
-def origin_of(task_id: str) -> str:
-    """The conversation that was not forked itself, from which a fork comes, or a fork of a fork."""
-    return _BRANCH.sub("", task_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

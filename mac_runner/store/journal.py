@@ -28,7 +28,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -50,6 +50,7 @@ from mac_runner.store.records import (
     records_of,
     row_id,
 )
+from mac_runner.store.rows import DoneRow
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
@@ -185,13 +186,6 @@ def marks_of(disk: Disk, layout: Layout, session: int, *kinds: str) -> Iterator[
     for record in _records(path, lines_with(looked_for, disk.chunks(path))):
         if record["kind"] in kinds or (not kinds and record["kind"] != "reply"):
             yield record
-
-
-class DoneRow(NamedTuple):
-    """A `done` record whose index row is still JSON."""
-
-    task_id: str
-    row: bytes
 
 
 class _Record(msgspec.Struct):

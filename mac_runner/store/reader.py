@@ -14,9 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from mac_runner.config import Difference, recorded_speakers
 from mac_runner.errors import RunDirectoryError
@@ -24,7 +21,7 @@ from mac_runner.plan import Plan, Shard
 from mac_runner.printable import counted
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
-from mac_runner.store.fork import ForkRecord, origin_of, read_fork
+from mac_runner.store.fork import ForkRecord, read_fork
 from mac_runner.store.identity import (
     changes,
     check_shard,
@@ -34,14 +31,14 @@ from mac_runner.store.identity import (
     read_shard,
     repair_advice,
 )
-from mac_runner.store.journal import DoneRow
 from mac_runner.store.layout import Layout, traces_beside
 from mac_runner.store.lock import Holder, Owner, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, Manifest, in_task_order, read_manifest
-from mac_runner.store.records import in_time_order, lines, row_id
+from mac_runner.store.records import in_time_order, lines, origin_of, row_id
 from mac_runner.store.recovery import trace_flaws, trace_strays
-from mac_runner.store.run_state import RunState, SessionStanding, read_state, row_of
+from mac_runner.store.rows import CountedRows, DoneRow
+from mac_runner.store.run_state import RunState, SessionStanding, read_state
 from mac_runner.store.sharded import RunHead, event_logs, has_run, places_of_work, read_head
 from mac_runner.store.shards import is_shards, read_shards
 from mac_runner.store.traces import Traces, read_traces, traces_flaw
@@ -52,7 +49,6 @@ from mac_runner.store.transcripts import (
     salvaged_task,
     transcript_sizes,
 )
-from mac_runner.structs import decode
 from mac_runner.types import JsonObject, JsonValue, PolicyVersion
 
 
@@ -113,11 +109,11 @@ class RunContents:
         waiting: dict[str, DoneRow] = {}
         for task_id in sorted(endings, key=order):
             if task_id in waiting:
-                yield row_of(waiting.pop(task_id))
+                yield waiting.pop(task_id).whole()
                 continue
             for found in left:
                 if found.task_id == task_id:
-                    yield row_of(found)
+                    yield found.whole()
                     break
                 waiting[found.task_id] = found
 
@@ -338,11 +334,11 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
     state = read_state(disk, layout)
     state.count_recorded(disk, layout)
     failures: list[JsonObject] = []
-    counts: JsonObject = {}
+    counts = CountedRows()
     for found in state.json_rows(disk, layout):
-        counts = added_counts(counts, read_brief(found).counts)
-        if state.endings[found.task_id].status == "failed":
-            failures.append(row_of(found))
+        counts.add(found.parsed.counts)
+        if found.parsed.status == "failed":
+            failures.append(found.whole())
     return Standing(
         directory=directory,
         experiment_name=layout.experiment_name,
@@ -358,7 +354,7 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
         owner=holder.owner,
         is_owner_alive=holder.is_alive,
         last_sign_of_life=holder.last_sign_of_life,
-        counts=counts,
+        counts=counts.as_json(),
         policies=state.policies_json(),
         speakers=recorded_speakers(head.resolved),
         lost=len(lost_endings(head, state)),
@@ -385,20 +381,6 @@ def _not_begun(directory: Path, disk: Disk, holder: Holder) -> Standing:
         is_owner_alive=holder.is_alive,
         last_sign_of_life=holder.last_sign_of_life,
     )
-
-
-class Brief(msgspec.Struct):
-    """What a list of conversations adds up of an index row."""
-
-    counts: Any = None
-
-
-def read_brief(found: DoneRow) -> Brief:
-    """The counts of an index row."""
-    try:
-        return decode(found.row, Brief)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Brief(row_of(found).get("counts"))
 
 
 def added_counts(total: JsonObject, counts: JsonValue) -> JsonObject:

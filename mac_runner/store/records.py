@@ -54,6 +54,7 @@ FRAME_BYTES_MAX = 16 << 20
 CHECKSUM_CHARS = 8
 _START = re.compile(rb'[0-9a-f]{8} \{"')
 _EVENT_TIME = re.compile(rb'\{"time":"([^"]*)"')
+_BRANCH = re.compile(r"(-f[0-9]+(-[a-z]+)?-d[0-9]{3,})+$")
 _REQUIRED_SAMPLING = ("temperature", "max_tokens")
 
 _encode = json.JSONEncoder(
@@ -109,6 +110,16 @@ def objects(record: JsonObject, key: str) -> list[JsonObject]:
 def row_id(row: JsonObject) -> str:
     """The task of an index row."""
     return entry(row, "task_id", str)
+
+
+def branch_id(parent: str, place: int, arm: str, draw: int) -> str:
+    """The id of the conversation that leaves `parent` at the turn of this place; `arm` is empty for the only one."""
+    return f"{parent}-f{place}{arm and f'-{arm}'}-d{draw:03d}"
+
+
+def origin_of(task_id: str) -> str:
+    """The conversation that was not forked itself, from which a fork comes, or a fork of a fork."""
+    return _BRANCH.sub("", task_id)
 
 
 # Lines and frames.

@@ -19,15 +19,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any, TypeGuard
+from typing import TypeGuard
 
 import msgspec
 
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import SESSIONS_PER_SHARD, Layout
-from mac_runner.store.records import decode_json, encode_json, entry
-from mac_runner.structs import convert, decode
+from mac_runner.store.records import encode_json, entry
+from mac_runner.store.rows import DoneRow, RecordedRow
+from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue, PolicyVersion, RecordedReply
 
 LATEST_KEYS = frozenset({"capacity"})
@@ -78,23 +79,6 @@ class SessionStanding:
     """What was recorded after that, as an accounting without times (`counted`): a session that was killed left some."""
 
 
-class _Counts(msgspec.Struct):
-    turns: int
-
-
-class _Row(msgspec.Struct):
-    """What is read of an index row here, and what every reader needs of it."""
-
-    task_id: str
-    index: int
-    status: str
-    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-    size_bytes: int
-    counts: _Counts
-    traces: Any = None
-    policy: dict[str, tuple[int, int]] = {}
-
-
 class RunState:
     """What the records of a journal say up to the last one applied."""
 
@@ -121,11 +105,11 @@ class RunState:
             self.sessions.insert(place, SessionStanding(number=session, run=run))
         self._session = self.sessions[place]
 
-    def apply(self, record: JsonObject | journal.DoneRow, end: int = 0) -> None:
+    def apply(self, record: JsonObject | DoneRow, end: int = 0) -> None:
         """Apply the next record, whose line ends at `end`. Raises ValueError naming the key that is wrong."""
         session = self._session
-        if isinstance(record, journal.DoneRow):
-            self._end(record.task_id, record.row, session)
+        if isinstance(record, DoneRow):
+            self._end(record, session)
             return
         match record["kind"]:
             case "session":
@@ -141,11 +125,11 @@ class RunState:
                 self.policies.setdefault(str(record["id"]), []).append(_policy_of(record))
             case "retry":
                 row = entry(record, "row", dict)
-                _check_task(convert(row, _Row), str(record["id"]))
+                _checked(DoneRow(str(record["id"]), encode_json(row)))
                 self.endings.pop(str(record["id"]), None)
                 self.attempts.setdefault(str(record["id"]), []).append(row)
             case "done":
-                self._end(str(record["id"]), encode_json(entry(record, "row", dict)), session)
+                self._end(DoneRow(str(record["id"]), encode_json(entry(record, "row", dict))), session)
             case _:
                 pass
 
@@ -159,10 +143,8 @@ class RunState:
         found = counted(journal.replies_from(path, disk.chunks(path, session.counted_to)), session.engines)
         session.since = found if session.engines is None or not found else {RECORDED: found}
 
-    def _end(self, task_id: str, row: bytes, session: SessionStanding) -> None:
-        """`row` is canonical JSON, as frames hold it."""
-        found = _read_row(row)
-        _check_task(found, task_id)
+    def _end(self, row: DoneRow, session: SessionStanding) -> None:
+        task_id, found = row.task_id, _checked(row)
         session.ended += 1
         session.turns_ended += found.counts.turns
         self.deaths.pop(task_id, None)
@@ -177,7 +159,7 @@ class RunState:
             session=session.number,
             place=session.ended,
             sha256=bytes.fromhex(found.sha256),
-            digest=digest_of(row) if self._with_digests else 0,
+            digest=digest_of(row.json) if self._with_digests else 0,
             has_traces=found.traces is not None,
         )
 
@@ -230,10 +212,10 @@ class RunState:
 
     def rows(self, disk: Disk, layout: Layout) -> Iterator[JsonObject]:
         """The index rows of all conversations that are done, in the order they ended; read from the journal."""
-        return (row_of(found) for found in self.json_rows(disk, layout))
+        return (found.whole() for found in self.json_rows(disk, layout))
 
-    def json_rows(self, disk: Disk, layout: Layout) -> Iterator[journal.DoneRow]:
-        """The same as JSON; a reader parses what it needs (`structs.decode`)."""
+    def json_rows(self, disk: Disk, layout: Layout) -> Iterator[DoneRow]:
+        """The same as JSON."""
         for number in [session.number for session in self.sessions if session.ended]:
             for place, found in enumerate(journal.done_rows(disk, layout, number), start=1):
                 ending = self.endings.get(found.task_id)
@@ -283,31 +265,17 @@ def read_state(disk: Disk, layout: Layout, *, with_digests: bool = False) -> Run
     return state
 
 
-def row_of(found: journal.DoneRow) -> JsonObject:
-    """The index row of a `done` record."""
-    row = decode_json(found.row)
-    if not isinstance(row, dict):
-        raise ValueError(f"'row' should be of type dict, not {row!r:.80}")
-    return row
-
-
 def _policy_of(record: JsonObject) -> PolicyVersion:
     sha256, path = record.get("sha256"), record.get("path")
     named = (None if value is None else str(value) for value in (sha256, path))
     return PolicyVersion(entry(record, "version", int), *named)
 
 
-def _read_row(row: bytes) -> _Row:
-    try:
-        return decode(row, _Row)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        # The slower decoder takes half a surrogate pair, and the error of the conversion names the key.
-        return convert(decode_json(row), _Row)
-
-
-def _check_task(row: _Row, task_id: str) -> None:
-    if row.task_id != task_id:
-        raise ValueError(f"its row is that of {row.task_id!r:.80}")
+def _checked(row: DoneRow) -> RecordedRow:
+    """The row. Raises ValueError for one that cannot be read, or of another task."""
+    if row.parsed.task_id != row.task_id:
+        raise ValueError(f"its row is that of {row.parsed.task_id!r:.80}")
+    return row.parsed
 
 
 def digest_of(line: bytes) -> int:

@@ -21,6 +21,7 @@ from mac_runner.store import journal
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
 from mac_runner.store.layout import SESSIONS_PER_SHARD, Layout
 from mac_runner.store.records import Line, blocks, encode_json, entry, matched_lines, records_of
+from mac_runner.store.rows import DoneRow
 from mac_runner.store.run_state import RunState
 from mac_runner.types import JsonObject, RecordedReply
 
@@ -73,7 +74,7 @@ class JournalTail:
         self._places: dict[str, list[Place]] = {}
         self._segments: dict[int, _Segment] = {}
 
-    def read_on(self, on_row: Callable[[journal.DoneRow], None], is_over: Callable[[], bool] = never) -> News:
+    def read_on(self, on_row: Callable[[DoneRow], None], is_over: Callable[[], bool] = never) -> News:
         """Read what was appended since the last call; `on_row` takes the index row of each conversation that ended.
 
         `is_over` is asked after each block of lines. Where it says so, the next call reads on from there.
@@ -118,7 +119,7 @@ class JournalTail:
     def _read(
         self,
         segment: _Segment,
-        on_row: Callable[[journal.DoneRow], None],
+        on_row: Callable[[DoneRow], None],
         touched: set[str],
         is_over: Callable[[], bool],
     ) -> tuple[bool, bool]:
@@ -156,19 +157,17 @@ class JournalTail:
             self.replied.add(task_id)
             self._places.setdefault(task_id, []).append(place)
 
-    def _apply(
-        self, path: Path, record: JsonObject | journal.DoneRow, end: int, on_row: Callable[[journal.DoneRow], None]
-    ) -> bool:
+    def _apply(self, path: Path, record: JsonObject | DoneRow, end: int, on_row: Callable[[DoneRow], None]) -> bool:
         """Fold a record; whether rows that were given out count no more."""
-        if not isinstance(record, journal.DoneRow) and record["kind"] == "done":
-            record = journal.DoneRow(str(record["id"]), encode_json(record.get("row")))
-        task_id = record.task_id if isinstance(record, journal.DoneRow) else str(record["id"])
+        if not isinstance(record, DoneRow) and record["kind"] == "done":
+            record = DoneRow(str(record["id"]), encode_json(record.get("row")))
+        task_id = record.task_id if isinstance(record, DoneRow) else str(record["id"])
         had = task_id in self.state.endings
         try:
             self.state.apply(record, end)
         except ValueError as fault:
             raise journal.unreadable(path, record, fault) from fault
-        if isinstance(record, journal.DoneRow):
+        if isinstance(record, DoneRow):
             on_row(record)
         elif record["kind"] != "retry":
             return False

@@ -6,7 +6,6 @@ from mac_runner.store.disk import Free, OpenFile, StagedFile
 from mac_runner.store.fork import Branch, ForkRecord, read_fork, write_fork
 from mac_runner.store.identity import changes, encode_config, read_yaml
 from mac_runner.store.journal import (
-    DoneRow,
     checkpoint_frame,
     done_frame,
     marks,
@@ -53,6 +52,7 @@ from mac_runner.store.records import (
     task_from_json,
     task_json,
 )
+from mac_runner.store.rows import DoneRow, RecordedRow
 from mac_runner.store.run_state import RunState, read_state, stretches
 from mac_runner.store.session import MANIFEST_INTERVAL_S, Item, Session, TranscriptItem
 from mac_runner.store.shards import encode_shards, shard_directory

@@ -17,10 +17,10 @@ from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.runs.replays import Replays
 from mac_runner.store import Counts, Disk, RunContents, Standing
 from mac_runner.store.identity import read_shard
-from mac_runner.store.journal import DoneRow
 from mac_runner.store.layout import Layout
 from mac_runner.store.lock import Holder, most_alive
 from mac_runner.store.machine import Machine
+from mac_runner.store.rows import DoneRow
 from mac_runner.store.run_state import RunState
 from mac_runner.store.sharded import head_files, places_of_work, read_head
 from mac_runner.store.tail import JournalTail, never
@@ -156,7 +156,7 @@ class Follower:
             owner=holder.owner,
             is_owner_alive=holder.is_alive,
             last_sign_of_life=holder.last_sign_of_life,
-            counts=self._listing.counts,
+            counts=self._listing.counts.as_json(),
             speakers=recorded_speakers(self._resolved),
         )
 

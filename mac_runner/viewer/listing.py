@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from mac_runner.reports import listed
 from mac_runner.reports.conversations import Listed
 from mac_runner.results import section
-from mac_runner.store.journal import DoneRow
-from mac_runner.store.reader import added_counts, read_brief
-from mac_runner.store.run_state import Ending, row_of
+from mac_runner.store.rows import CountedRows, DoneRow
+from mac_runner.store.run_state import Ending
 from mac_runner.types import JsonObject
 from mac_runner.views.index import IndexTable
 
@@ -27,7 +26,7 @@ class Listing:
         self._kinds: dict[str, set[str]] = {}
         self.failures: dict[str, JsonObject] = {}
         """The index rows of the failed conversations, by task."""
-        self.counts: JsonObject = {}
+        self.counts = CountedRows()
         how = self._columns(rows)
         self._note(how)
         self.table = IndexTable(how, version)
@@ -40,14 +39,14 @@ class Listing:
         """Add rows. `endings` says which conversations have failed."""
         for row in rows:
             self.table.add(row)
-            self.counts = added_counts(self.counts, read_brief(row).counts)
+            self.counts.add(row.parsed.counts)
             if (ending := endings.get(row.task_id)) is not None and ending.status == "failed":
-                self.failures[row.task_id] = row_of(row)
+                self.failures[row.task_id] = row.whole()
 
     def _columns(self, rows: Iterable[DoneRow]) -> Listed:
         if not self._has_open_columns:
             return self._how
-        found = [row_of(row) for row in rows]
+        found = [row.whole() for row in rows]
         return self._how.with_outcomes(found).with_metrics(found)
 
     def _note(self, how: Listed) -> bool:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from mac_runner.reports.conversations import Listed
 from mac_runner.reports.filters import words_of
 from mac_runner.results import Value
-from mac_runner.store.journal import DoneRow
+from mac_runner.store.rows import DoneRow
 from mac_runner.types import JsonObject
 from mac_runner.view_model import ColumnView, IndexColumns, NumberColumn, WordColumn, WordsColumn
 

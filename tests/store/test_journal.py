@@ -61,7 +61,12 @@ def row(task_id: str, status: str = "finished") -> JsonObject:
         "failure": '"kind":"done"',
         "sha256": "0" * 64,
         "size_bytes": 1,
-        "counts": {"turns": 1},
+        "counts": {
+            "turns": 1,
+            "corrections": 0,
+            "defaults": 0,
+            "tokens": {"prompt": 9, "completion": 3, "timing": {"cached": 0}},
+        },
         "outcome": {"kind": "done"},
     }
 
@@ -153,6 +158,13 @@ def test_of_a_conversation_done_twice_the_last_row_stands() -> None:
     found = list(rows(OneSegment(b"".join(frames))))
 
     assert [(entry(one, "task_id", str), one["size_bytes"]) for one in found] == [("a", 2), ("b", 3)]
+
+
+def test_a_row_of_another_form_is_refused_by_file_task_and_key() -> None:
+    odd = journal.done_frame({**row("a"), "counts": {"turns": 1}})
+
+    with pytest.raises(RunDirectoryError, match=r"000001\.jsonl .* of a .*`corrections`"):
+        read_state(OneSegment(odd), LAYOUT)
 
 
 RECORDS: list[JsonObject] = [

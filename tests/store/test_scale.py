@@ -81,7 +81,12 @@ def row_of(number: int, task_id: str) -> JsonObject:
         "transcript": f"transcripts/{task_id}.json",
         "sha256": f"{number:064d}",
         "size_bytes": 4_000,
-        "counts": {"turns": 6, "corrections": 0, "defaults": 0, "tokens": {"prompt": 90, "cached": 0, "completion": 6}},
+        "counts": {
+            "turns": 6,
+            "corrections": 0,
+            "defaults": 0,
+            "tokens": {"prompt": 90, "completion": 6, "timing": {"cached": 0}},
+        },
         "outcome": {"kind": "toy", "rounds": 2},
         "timing": {"ended_at": "2025-01-01T00:00:00.000Z", "open_s": 1.5},
     }

@@ -21,7 +21,8 @@ from mac_runner.reports import listed
 from mac_runner.results import section
 from mac_runner.runs.testing import sent_prompt, summary_of
 from mac_runner.store import read_run
-from mac_runner.store.testing import done_frame, retry_frame
+from mac_runner.store.testing import RecordedRow, done_frame, retry_frame
+from mac_runner.structs import decode
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import IndexColumns, RunPage, SearchPage, TurnView, WordColumn
 from mac_runner.viewer.testing import RunSource, Text, byte_pattern, excerpt, search
@@ -89,6 +90,19 @@ def test_parts_of_the_list_are_those_of_the_whole(played: Path) -> None:
                 assert words_of(part.words[name]) == words_of(column)[since:end]
             for name, numbers in whole.numbers.items():
                 assert part.numbers[name].numbers == numbers.numbers[since:end]
+
+
+def test_the_list_decodes_each_row_once(played: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = list[bytes]()
+
+    def counted(data: bytes, kind: type[RecordedRow]) -> RecordedRow:
+        decoded.append(data)
+        return decode(data, kind)
+
+    monkeypatch.setattr("mac_runner.store.rows.decode", counted)
+    listed = RunSource(played).index("", 0, None)
+
+    assert listed.rows == len(decoded) == len(set(decoded)) > 0
 
 
 def test_retried_conversation_makes_a_new_version_of_the_list(own_run: Path) -> None:

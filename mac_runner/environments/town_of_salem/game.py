@@ -34,7 +34,7 @@ class PlayerResult(msgspec.Struct, frozen=True):
     final_role: str | None = None
 
 
-class GameResult(msgspec.Struct, frozen=True):
+class GameResult(msgspec.Struct, frozen=True, tag_field="kind", tag="game"):
     """How one game ended."""
 
     ending: str

@@ -1,4 +1,4 @@
-"""An index row as the reports read it.
+"""An index row, from its JSON to all who read it.
 
 The index is a file, and a file may be damaged or written by hand. A row of another form is refused by name: a summary
 over guesses would be worse than none.
@@ -6,13 +6,16 @@ over guesses would be worse than none.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from mac_runner.results import parsed
-from mac_runner.store.fork import origin_of
-from mac_runner.structs import decode
+from mac_runner.store.records import decode_json, encode_json, origin_of
+from mac_runner.structs import convert, decode
 from mac_runner.types import JsonObject, TokenCount
 
 
@@ -105,24 +108,71 @@ class IndexRow(msgspec.Struct, frozen=True):
         return self.counts.uncounted_turns if self.tokens.is_counted else self.counts.turns
 
 
-class RawRow(IndexRow, frozen=True):
-    """An index row whose outcome is still JSON."""
+class RecordedRow(IndexRow, frozen=True, kw_only=True):
+    """An index row as a `done` frame has it; its outcome is still JSON."""
 
-    outcome: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Kind(msgspec.Struct, frozen=True):
-    kind: str = ""
-
-
-def read_row(data: bytes) -> RawRow:
-    """Read an index row from its JSON. Raises msgspec.DecodeError or UnicodeDecodeError; `parse_row` says why."""
-    return decode(data, RawRow)
+    outcome: msgspec.Raw
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    size_bytes: int
+    traces: Any = None
+    policy: dict[str, tuple[int, int]] = {}
 
 
-def kind_of(outcome: msgspec.Raw) -> str | None:
-    """The kind of an outcome that is still JSON; None where it is not an object."""
-    return decode(outcome, _Kind).kind if bytes(memoryview(outcome)[:1]) == b"{" else None
+@dataclass
+class DoneRow:
+    """A `done` record whose index row is still JSON."""
+
+    task_id: str
+    json: bytes
+
+    @cached_property
+    def parsed(self) -> RecordedRow:
+        """The row, decoded once for all who read on. Raises ValueError naming the key that does not fit."""
+        try:
+            return decode(self.json, RecordedRow)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            # The slower decoder takes half a surrogate pair, and the error of the conversion names the key.
+            row = self.whole()
+            outcome = {"outcome": msgspec.Raw(encode_json(row["outcome"]))} if "outcome" in row else {}
+            return convert({**row, **outcome}, RecordedRow)
+
+    def whole(self) -> JsonObject:
+        """The row with all that it holds."""
+        row = decode_json(self.json)
+        if not isinstance(row, dict):
+            raise ValueError(f"'row' should be of type dict, not {row!r:.80}")
+        return row
+
+
+class CountedRows:
+    """The counts of rows, added up."""
+
+    def __init__(self) -> None:
+        self.turns = self.corrections = self.defaults = 0
+        self.unusable: dict[str, Counter[str]] = {}
+        self.taken: dict[str, Counter[str]] = {}
+
+    def add(self, counts: Counts) -> None:
+        """Add those of one more row."""
+        self.turns += counts.turns
+        self.corrections += counts.corrections
+        self.defaults += counts.defaults
+        for name, causes in counts.unusable.items():
+            self.unusable.setdefault(name, Counter()).update(causes)
+        for name, found in counts.turns_by_definition.items():
+            taken = self.taken.setdefault(name, Counter())
+            taken["turns"] += found.turns
+            taken["defaults"] += found.defaults
+
+    def as_json(self) -> JsonObject:
+        """Under the names that an index row has for them."""
+        return {
+            "turns": self.turns,
+            "corrections": self.corrections,
+            "defaults": self.defaults,
+            "unusable": {name: dict(causes) for name, causes in self.unusable.items()},
+            "turns_by_definition": {name: dict(found) for name, found in self.taken.items()},
+        }
 
 
 def parse_row(row: JsonObject) -> IndexRow:
