@@ -43,6 +43,7 @@ from mac_runner.store.sharded import RunHead, event_logs, has_run, places_of_wor
 from mac_runner.store.shards import is_shards, read_shards
 from mac_runner.store.traces import Traces, read_traces, traces_flaw
 from mac_runner.store.transcripts import (
+    check_acknowledged,
     decode_transcript,
     read_acknowledged,
     read_published,
@@ -150,11 +151,15 @@ class RunContents:
         if not self.disk.exists(path):
             raise self._missing(task_id)
         try:
-            transcript = read_published(self.disk, self.layout, task_id).transcript
+            transcript, data = read_published(self.disk, self.layout, task_id)
         except ValueError as fault:
             raise RunDirectoryError(f"{path} cannot be read ({fault}); {self.repair_advice(task_id)}") from fault
-        flaw = self.flaw(self._ended(task_id)) if task_id in self.state.endings else None
-        return transcript, "" if flaw is None else f"{flaw}; {self.repair_advice(task_id)}"
+        try:
+            if task_id in self.state.endings:
+                check_acknowledged(data, self._ended(task_id))
+        except ValueError as fault:
+            return transcript, f"{path} {fault}; {self.repair_advice(task_id)}"
+        return transcript, ""
 
     def _missing(self, task_id: str) -> RunDirectoryError:
         """The error for a task without a transcript, or for a name that is none."""

@@ -240,14 +240,14 @@ def adoptable(
     for task_id in orphans:
         try:
             published = read_published(disk, layout, task_id)
-            seed = entry(entry(published.transcript, "task", dict), "seed", int)
+            row, seed = published.row, entry(entry(published.transcript, "task", dict), "seed", int)
             if seed != seeds.get(task_id, seed):
                 raise ValueError(f"its seed is {seed}, not {seeds[task_id]}")
-            if task_id in claims and claims[task_id]["sha256"] != published.row["sha256"]:
+            if task_id in claims and claims[task_id]["sha256"] != row["sha256"]:
                 raise ValueError("its digest is not the one in the index")
-            if (flaw := traces_flaw(disk, traces_beside(layout.transcript(task_id)), published.row)) is not None:
+            if (flaw := traces_flaw(disk, traces_beside(layout.transcript(task_id)), row)) is not None:
                 raise ValueError(f"{traces_beside(layout.transcript(task_id)).name} {flaw}")
-            yield task_id, with_attempts(published.row, attempts.get(task_id, ()))
+            yield task_id, with_attempts(row, attempts.get(task_id, ()))
         except ValueError as fault:
             yield task_id, str(fault)
 

@@ -286,10 +286,15 @@ def in_wall_clock_order(transcript: JsonObject, answers: Iterable[JsonObject]) -
 
 
 class Published(NamedTuple):
-    """A transcript on the disk, and its index row."""
+    """A transcript on the disk, and its bytes."""
 
     transcript: JsonObject
-    row: JsonObject
+    data: bytes
+
+    @property
+    def row(self) -> JsonObject:
+        """Its index row."""
+        return index_row(self.transcript, self.data)
 
 
 class Finished(NamedTuple):
@@ -358,7 +363,7 @@ def read_published(disk: Disk, layout: Layout, task_id: str) -> Published:
     transcript = decode_transcript(data)
     if (found := entry(entry(transcript, "task", dict), "task_id", str)) != task_id:
         raise ValueError(f"it is the transcript of task {found!r}")
-    return Published(transcript, index_row(transcript, data))
+    return Published(transcript, data)
 
 
 def remade(transcript: JsonObject | None, log: TraceLog, row: JsonObject) -> Finished | None:
@@ -376,9 +381,14 @@ def read_acknowledged(disk: Disk, path: Path, row: JsonObject) -> bytes:
     if not disk.is_file(path):
         raise ValueError("is not a regular file")
     data = disk.read(path)
+    check_acknowledged(data, row)
+    return data
+
+
+def check_acknowledged(data: bytes, row: JsonObject) -> None:
+    """Raises ValueError where these are not the bytes that `row` acknowledges."""
     if sha256_of(data) != row["sha256"]:
         raise ValueError("is not what was acknowledged")
-    return data
 
 
 def is_acknowledged(disk: Disk, path: Path, row: JsonObject) -> bool:
