@@ -33,6 +33,7 @@ _NICE: Final = 10
 def view(directory: Path, address: Address, *, is_opened: bool, is_trusted: bool) -> Exit:
     """Serve the pages of a run or a grid until a signal."""
     # Here, because every verb would wait for the HTTP library.
+    from mac_runner.runs.event_loop import rare_collections
     from mac_runner.viewer.run_source import SLICE_S, RunSource
     from mac_runner.viewer.server import Viewer
 
@@ -57,7 +58,8 @@ def view(directory: Path, address: Address, *, is_opened: bool, is_trusted: bool
                 _open(viewer.url, is_opened=is_opened)
                 await stop.wait()
 
-    asyncio.run(serve())
+    with rare_collections():
+        asyncio.run(serve())
     return Exit.OK
 
 
@@ -113,6 +115,7 @@ def _ended(process: subprocess.Popen[bytes]) -> str:
 
 def view_beside_run(directory: Path, descriptor: int, *, is_opened: bool) -> Exit:
     """Serve the pages of a run that another process plays, until standard input ends."""
+    from mac_runner.runs.event_loop import rare_collections
     from mac_runner.viewer.run_source import SLICE_S, RunSource
     from mac_runner.viewer.server import Viewer
 
@@ -136,7 +139,8 @@ def view_beside_run(directory: Path, descriptor: int, *, is_opened: bool) -> Exi
             _open(viewer.url, is_opened=is_opened)
             await stop.wait()
 
-    asyncio.run(serve())
+    with rare_collections():
+        asyncio.run(serve())
     return Exit.OK
 
 

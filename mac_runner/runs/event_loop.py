@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import socket
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from mac_runner import descriptors
 from mac_runner.threads import DaemonExecutor
 
+COLLECTION_OBJECTS: Final = 5_000
+"""New objects before the garbage collector looks among them."""
 BLOCKING_CALLS_MAX: Final = 32
 """How many calls may block at once beside the loop; more of them queue."""
 
@@ -67,3 +71,21 @@ def run(main: Coroutine[object, object, T]) -> T:
             return runner.run(main)
     finally:
         main.close()  # It never began if the system had no room for a loop.
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Make the garbage collector look seldom, and only at new objects.
+
+    What is alive when requests begin (modules, settings, the plan) stays alive to the end; looking through all of it
+    holds up every request in flight for as long as a batch of tokens takes. New objects are freed by reference counts.
+    Cycles are the exception, and the collector finds them among COLLECTION_OBJECTS new objects.
+    """
+    young, *older = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(max(young, COLLECTION_OBJECTS), *older)
+    try:
+        yield
+    finally:
+        gc.set_threshold(young, *older)
+        gc.unfreeze()

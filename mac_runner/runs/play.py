@@ -6,12 +6,11 @@ It opens the run directories, starts the engines phase by phase, and runs the sc
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.descriptors import limit, runs_within
@@ -51,9 +50,6 @@ from mac_runner.store.session import Recorder
 from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
 from mac_runner.store.workers import open_worker
 from mac_runner.types import JsonObject
-
-COLLECTION_OBJECTS: Final = 5_000
-"""New objects before the garbage collector looks among them."""
 
 Stopping: TypeAlias = Callable[[asyncio.Event], AbstractContextManager[None]]
 """Makes a context, entered inside the event loop, in which something may set the event to stop the run."""
@@ -331,7 +327,7 @@ class Player:
     ) -> Iterator[ConversationStream]:
         with (
             ConversationStream(log, supply, self.clock, done=done, first=first, joining=joining) as stream,
-            rare_collections() if self.is_process_ours else nullcontext(),
+            event_loop.rare_collections() if self.is_process_ours else nullcontext(),
         ):
             yield stream
 
@@ -504,21 +500,3 @@ def _grid_ended(summary: JsonObject) -> str:
     combinations = summary["combinations"]
     assert isinstance(combinations, dict)
     return f"{combinations['complete']} of {combinations['asked']} combinations are complete"
-
-
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """Make the garbage collector look seldom, and only at new objects.
-
-    What is alive when requests begin (modules, settings, the plan) stays alive to the end; looking through all of it
-    holds up every request in flight for as long as a batch of tokens takes. A run's own objects are freed by reference
-    counts. Cycles are the exception, and the collector finds them among COLLECTION_OBJECTS new objects.
-    """
-    young, *older = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(max(young, COLLECTION_OBJECTS), *older)
-    try:
-        yield
-    finally:
-        gc.set_threshold(young, *older)
-        gc.unfreeze()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from mac_runner.runs.claims import LOOK_INTERVAL_S, Claims
 from mac_runner.runs.cost import Cost, CostRequest, cost_of
 from mac_runner.runs.engines import DESCRIPTORS_MIN, Engine, EnginePlan, bound, plan_engines
-from mac_runner.runs.event_loop import run
+from mac_runner.runs.event_loop import COLLECTION_OBJECTS, rare_collections, run
 from mac_runner.runs.export import Exported, ExportRequest, export, exported, followed
 from mac_runner.runs.fork_plan import ForkRequest, plan_fork
 from mac_runner.runs.maintenance import repair_all, verify_all
 from mac_runner.runs.observations import observed
-from mac_runner.runs.play import COLLECTION_OBJECTS, rare_collections
 from mac_runner.runs.recorded import (
     parent_conversation,
     rebuilt_transcript,
