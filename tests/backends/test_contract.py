@@ -6,6 +6,7 @@ import asyncio
 import gc
 import hashlib
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
@@ -364,6 +365,7 @@ def test_server_that_denies_everybody_ends_the_run(wire: Wire, status: int) -> N
 
     assert isinstance(error, EngineDeadError)
     assert f"status {status}: not you" in str(error)
+    assert re.search("check .* key", str(error))
 
 
 @held

@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 from collections import Counter
+from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 import pytest
@@ -17,7 +18,7 @@ from mac_runner.config import RetryConfig
 from mac_runner.errors import EngineDeadError
 from mac_runner.scheduler import RunResult
 from mac_runner.types import JsonValue, RecordedReply, Task
-from tests.backends.asking import HELD_S, Script, once_there
+from tests.backends.asking import HELD_S, KEY, WIRES, Script, Wire, backend_of, once_there
 from tests.sim.behaviour import Behaviour, Received, Reset, Say, echo, failure, flood
 from tests.sim.held_time import held
 from tests.sim.openai_run import backend_for, play
@@ -38,12 +39,12 @@ class Played(NamedTuple):
     server: OpenaiServer
 
 
-def played(script: Script, recorder: MemoryRecorder | None = None) -> Played:
-    recorder, server = recorder or MemoryRecorder(), OpenaiServer(script=script)
+def played(script: Script, recorder: MemoryRecorder | None = None, wire: Wire = WIRES["openai"]) -> Played:
+    recorder, server = recorder or MemoryRecorder(), wire.serve(script)
 
     async def playing() -> Played:
         async with server:
-            return Played(await play(backend_for(server.url), WORK, recorder), recorder, server)
+            return Played(await play(backend_of(server, key=KEY), WORK, recorder), recorder, server)
 
     return asyncio.run(playing())
 
@@ -137,16 +138,42 @@ def test_server_that_fails_at_everything_at_once_draws_nobody_in(
     assert recorder.results() == undisturbed
 
 
-def test_wrong_key_in_mid_run_ends_it_with_everything_kept() -> None:
+def test_wrong_key_in_mid_run_ends_it_with_everything_kept(wire: Wire) -> None:
     def script(received: Received) -> Behaviour:
-        return echo(received) if received.number < 40 else failure(401, "expired")
+        return echo(received) if received.number < 40 else wire.fail(401, "expired")
 
     recorder = MemoryRecorder()
     with pytest.raises(EngineDeadError, match="status 401: expired"):
-        played(script, recorder)
+        played(script, recorder, wire)
 
     assert sum(map(len, recorder.replies.values())) == 40
     assert {transcript["failure"] for transcript in recorder.transcripts.values()} <= {None}
+
+
+def test_server_of_two_that_dies_in_mid_run_loses_nothing(wire: Wire) -> None:
+    """Its conversations go on at the other one, with the replies that they would have had."""
+    dying: list[asyncio.Task[None]] = []
+
+    def script(received: Received) -> Behaviour:
+        if servers[0].requests == 20 and not dying:
+            dying.append(asyncio.get_running_loop().create_task(servers[0].die()))
+        return echo(received)
+
+    async def playing(recorder: MemoryRecorder, count: int) -> RunResult:
+        async with AsyncExitStack() as stack:
+            for server in servers[:count]:
+                await stack.enter_async_context(server)
+            return await play(backend_of(*servers[:count], key=KEY), WORK, recorder)
+
+    servers = [wire.serve(echo)]
+    whole, halved = MemoryRecorder(), MemoryRecorder()
+    asyncio.run(playing(whole, 1))
+    servers = [wire.serve(script), wire.serve(script)]
+    result = asyncio.run(playing(halved, 2))
+
+    assert dying
+    assert (result.finished, result.failed, result.interrupted) == (len(WORK), 0, False)
+    assert halved.results() == whole.results()
 
 
 def test_endless_body_is_cut_off_in_memory() -> None:

@@ -17,7 +17,6 @@ from tests.backends.asking import (
     KEY,
     Script,
     Wire,
-    error_of,
     fault_of,
     first,
     found,
@@ -27,7 +26,7 @@ from tests.backends.asking import (
     up,
 )
 from tests.sim import ollama_server
-from tests.sim.behaviour import Behaviour, Hang, Raw, Received, Reset, Say, Send, encoded, failure, head
+from tests.sim.behaviour import Behaviour, Hang, Raw, Received, Reset, Say, Send, echo, failure, head
 from tests.sim.held_time import held, move
 from tests.sim.ollama_server import OllamaServer
 from tests.sim.openai_run import backend_for
@@ -39,8 +38,8 @@ DRIP = Raw((head(200, 999), *[b" "] * 999), interval_s=1.0)
 HURRIED = {"timeout_s": TIMEOUT_S}
 
 
-def always(behaviour: Behaviour) -> OpenaiServer:
-    return OpenaiServer(script=lambda _received: behaviour)
+def always(behaviour: Behaviour) -> Script:
+    return lambda _received: behaviour
 
 
 def silence(_received: Received) -> Hang:
@@ -49,9 +48,11 @@ def silence(_received: Received) -> Hang:
     return Hang()
 
 
-def unkept(_received: Received) -> Send:
-    """The models, over a connection that ends with them, so that none is left to find out that the server has died."""
-    return Send(200, encoded({"data": [{"id": "stub"}]}), (("Connection", "close"),))
+async def die(server: OpenaiServer) -> None:
+    """It dies, and its clients have found out that their connections are gone."""
+    await server.die()
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 def asking(backend: Backend, numbers: Iterable[int]) -> list[asyncio.Task[Reply | BackendError]]:
@@ -67,9 +68,9 @@ async def faults(backend: Backend, count: int) -> list[TransientBackendError]:
 
 
 @held
-async def test_server_that_asks_for_a_pause_is_sent_nothing_before_it_is_over() -> None:
-    server = always(failure(503, "loading", headers=(("Retry-After", "30"),)))
-    async with up(server) as backend:
+async def test_server_that_asks_for_a_pause_is_sent_nothing_before_it_is_over(wire: Wire) -> None:
+    server = wire.serve(always(wire.fail(503, "loading", headers=(("Retry-After", "30"),))))
+    async with up(server, key=KEY) as backend:
         assert all("loading" in str(error) for error in await faults(backend, 3))
         move(29.0)
         (error,) = await faults(backend, 1)
@@ -81,10 +82,10 @@ async def test_server_that_asks_for_a_pause_is_sent_nothing_before_it_is_over() 
 
 @pytest.mark.parametrize("is_well", [True, False])
 @held
-async def test_server_that_fails_in_a_row_is_found_out_by_a_canary(is_well: bool) -> None:
-    broken = failure(500, "CUDA error")
-    server = OpenaiServer(script=only(broken)) if is_well else always(broken)
-    async with up(server) as backend:
+async def test_server_that_fails_in_a_row_is_found_out_by_a_canary(wire: Wire, is_well: bool) -> None:
+    broken = wire.fail(500, "CUDA error")
+    server = wire.serve(only(broken) if is_well else always(broken))
+    async with up(server, key=KEY) as backend:
         errors = await faults(backend, 3)
 
     assert all("CUDA error" in str(error) for error in errors)
@@ -182,11 +183,12 @@ async def test_requests_that_time_out_together_share_one_canary() -> None:
 
 
 @held
-async def test_endpoint_that_is_gone_is_set_aside_and_taken_back() -> None:
-    first, second = OpenaiServer(page=unkept), OpenaiServer()
+async def test_endpoint_that_is_gone_is_set_aside_and_taken_back(wire: Wire) -> None:
+    first, second = wire.serve(echo), wire.serve(echo)
     said: list[str] = []
-    async with up(first, second, said=said) as backend:
-        await first.die()
+    async with up(first, second, key=KEY, said=said) as backend:
+        del said[:]
+        await die(first)
         with pytest.raises(TransientBackendError, match="no connection") as caught:
             await backend.generate(request(conversation="x"))
         for number in range(10):
@@ -198,19 +200,18 @@ async def test_endpoint_that_is_gone_is_set_aside_and_taken_back() -> None:
             if first.requests > 1:
                 break
             await backend.generate(request(conversation=f"c-{number}"))
+        homes = {(await backend.generate(request(conversation="x"))).timing.server for _ in range(5)}
 
     assert not caught.value.is_unreachable
     assert served_alone == 10
-    assert [received.is_canary for received in first.received] == [True, False]
-    assert [line.removeprefix(f"model m: {first.url} ").split(" (")[0] for line in said] == [
-        "is set aside",
-        "serves again",
-    ]
+    assert [received.is_canary for received in first.received[:2]] == [True, False]
+    assert [line.split(" (")[0].split(" ", 3)[3] for line in said] == ["is set aside", "serves again"]
+    assert len(homes) == 1  # A conversation stays where its prefix is.
 
 
 @pytest.mark.parametrize("others", [0, 1])
 @held
-async def test_server_that_dies_with_requests_in_flight_is_told_as_a_death(others: int) -> None:
+async def test_server_that_dies_with_requests_in_flight_is_told_as_a_death(wire: Wire, others: int) -> None:
     """Every request that it had tells of it, those of another server do not; one canary is sent for all of them."""
     all_there = asyncio.Event()
 
@@ -219,8 +220,8 @@ async def test_server_that_dies_with_requests_in_flight_is_told_as_a_death(other
             all_there.set()
         return Hang()
 
-    servers = [OpenaiServer(script=hang) for _ in range(1 + others)]
-    async with up(*servers) as backend:
+    servers = [wire.serve(hang) for _ in range(1 + others)]
+    async with up(*servers, key=KEY, settings={"max_in_flight": 16}) as backend:
         left = {*asking(backend, range(6))}
         await all_there.wait()
         await servers[0].die()
@@ -237,47 +238,41 @@ async def test_server_that_dies_with_requests_in_flight_is_told_as_a_death(other
 
 
 def test_server_whose_engine_has_ended_is_dead() -> None:
-    error = fault_of(always(failure(500, "EngineCore encountered an issue. See")))
+    error = fault_of(OpenaiServer(script=always(failure(500, "EngineCore encountered an issue. See"))))
 
     assert error.is_engine_death
     assert error.is_unreachable
 
 
 @held
-async def test_nobody_left_is_told_as_an_engine_that_is_gone() -> None:
-    server = OpenaiServer(page=unkept)
-    async with up(server) as backend:
-        await server.die()
+async def test_nobody_left_is_told_as_an_engine_that_is_gone(wire: Wire) -> None:
+    server = wire.serve(echo)
+    async with up(server, key=KEY) as backend:
+        await die(server)
         errors = await faults(backend, 3)
 
     assert [error.is_unreachable for error in errors] == [True, True, True]
     assert "no connection" in str(errors[0])
-    assert f"none of {server.url} answers" in str(errors[1])
+    assert f"none of {server.host}" in str(errors[1])
     assert errors[1].retry_after_s is not None
-
-
-def test_server_that_denies_everybody_ends_the_run_with_the_name_of_the_key() -> None:
-    error = error_of(always(failure(401, "no such key")), settings={"api_key_env": "STUB_KEY"})
-
-    assert isinstance(error, EngineDeadError)
-    assert "key in $STUB_KEY" in str(error)
 
 
 @pytest.mark.parametrize("others", [0, 1])
 @held
-async def test_server_that_refuses_whatever_it_is_asked_costs_no_conversation(others: int) -> None:
-    refused = failure(400, "no chat template")
-    server = OpenaiServer(script=once_there(20 // (1 + others), lambda _received: refused), latency_s=HELD_S)
-    async with up(server, *(OpenaiServer() for _ in range(others))) as backend:
+async def test_server_that_refuses_whatever_it_is_asked_costs_no_conversation(wire: Wire, others: int) -> None:
+    server = wire.serve(once_there(20 // (1 + others), always(wire.fail(400, "no chat template"))))
+    server.latency_s = HELD_S
+    servers = server, *(wire.serve(echo) for _ in range(others))
+    async with up(*servers, key=KEY, settings={"max_in_flight": 64}) as backend:
         kinds = [type(one) for one in await asyncio.gather(*asking(backend, range(20))) if not isinstance(one, Reply)]
 
     assert set(kinds) == {TransientBackendError if others else EngineDeadError}
 
 
 @held
-async def test_server_that_refuses_some_in_a_row_and_answers_a_canary_serves_on() -> None:
-    server = OpenaiServer(script=only(failure(400, "not with these words")))
-    async with up(server) as backend:
+async def test_server_that_refuses_some_in_a_row_and_answers_a_canary_serves_on(wire: Wire) -> None:
+    server = wire.serve(only(wire.fail(400, "not with these words")))
+    async with up(server, key=KEY) as backend:
         errors = [await found(backend, request(conversation=f"c-{number}")) for number in range(7)]
 
     assert {type(error) for error in errors} == {RequestRefusedError}
@@ -285,19 +280,20 @@ async def test_server_that_refuses_some_in_a_row_and_answers_a_canary_serves_on(
 
 
 @held
-async def test_requests_refused_together_all_end_the_run() -> None:
+async def test_requests_refused_together_all_end_the_run(wire: Wire) -> None:
     """None of them fails its conversation while the canary is under way."""
-    server = OpenaiServer(script=once_there(20, lambda _received: failure(401, "expired")), latency_s=HELD_S)
-    async with up(server) as backend:
+    server = wire.serve(once_there(20, always(wire.fail(401, "expired"))))
+    server.latency_s = HELD_S
+    async with up(server, key=KEY, settings={"max_in_flight": 64}) as backend:
         errors = await asyncio.gather(*asking(backend, range(20)))
 
     assert {type(error) for error in errors} == {EngineDeadError}
 
 
 @held
-async def test_others_absorb_the_work_of_an_endpoint_that_refuses_everybody() -> None:
-    good = OpenaiServer()
-    async with up(always(failure(401, "who?")), good) as backend:
+async def test_others_absorb_the_work_of_an_endpoint_that_refuses_everybody(wire: Wire) -> None:
+    good = wire.serve(echo)
+    async with up(wire.serve(always(wire.fail(401, "who?"))), good, key=KEY) as backend:
         errors = [await found(backend, request(conversation=f"c-{number}")) for number in range(10)]
 
     assert [type(error) for error in errors if not isinstance(error, Reply)] == [TransientBackendError]
@@ -312,8 +308,8 @@ async def give_up(backend: Backend, after_s: float) -> None:
 
 
 @held
-async def test_requests_given_up_from_outside_count_against_an_endpoint_that_had_the_time_to_answer() -> None:
-    async with up(OpenaiServer(script=silence)) as backend:
+async def test_requests_given_up_from_outside_count_against_a_server_that_had_the_time_to_answer(wire: Wire) -> None:
+    async with up(wire.serve(silence), key=KEY) as backend:
         for _ in range(3):
             await give_up(backend, CANARY_S_MAX)
         with pytest.raises(TransientBackendError, match="none of") as caught:
@@ -338,20 +334,20 @@ async def test_requests_given_up_from_outside_too_soon_count_against_nobody() ->
 
 
 @held
-async def test_server_that_denied_everybody_and_then_died_is_no_reason_to_stop_for_good() -> None:
-    server = always(failure(401, "starting"))
-    async with up(server) as backend:
+async def test_server_that_denied_everybody_and_then_died_is_no_reason_to_stop_for_good(wire: Wire) -> None:
+    server = wire.serve(always(wire.fail(401, "starting")))
+    async with up(server, key=KEY) as backend:
         with pytest.raises(EngineDeadError):
             await backend.generate(request())
-        await server.die()
+        await die(server)
         move(ENDPOINT_REST_S)
         with pytest.raises(TransientBackendError, match="none of"):
             await backend.generate(request())
 
 
 @held
-async def test_server_that_refuses_whatever_it_is_asked_is_no_matter_of_the_key() -> None:
-    async with up(always(failure(400, "no such parameter"))) as backend:
+async def test_server_that_refuses_whatever_it_is_asked_is_no_matter_of_the_key(wire: Wire) -> None:
+    async with up(wire.serve(always(wire.fail(400, "no such parameter"))), key=KEY) as backend:
         dead = await found(backend)
 
     assert isinstance(dead, EngineDeadError)
@@ -360,8 +356,8 @@ async def test_server_that_refuses_whatever_it_is_asked_is_no_matter_of_the_key(
 
 
 @held
-async def test_servers_that_are_all_set_aside_are_told_with_why() -> None:
-    async with up(always(failure(502, "no worker"))) as backend:
+async def test_servers_that_are_all_set_aside_are_told_with_why(wire: Wire) -> None:
+    async with up(wire.serve(always(wire.fail(502, "no worker"))), key=KEY) as backend:
         assert all("no worker" in str(error) for error in await faults(backend, 3))
         with pytest.raises(TransientBackendError, match=r"none of .*: no worker"):
             await backend.generate(request())
