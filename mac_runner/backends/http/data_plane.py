@@ -100,7 +100,8 @@ class DataPlane:
         # Each guards that its endpoint gets one canary at a time.
         self._probing: dict[Endpoint, asyncio.Lock] = {}
         self._probes: set[asyncio.Task[None]] = set()
-        self._waiting: list[asyncio.Future[None]] = []
+        self._change = asyncio.Event()
+        """Set, and replaced, when those that wait for an endpoint are to look again."""
         self._client: HttpClient | None = None
         self.weights: ServerWeights | None = None
         """How its servers take new weights; None where they do not."""
@@ -111,10 +112,11 @@ class DataPlane:
             endpoints=self.endpoints,
             stall_s=stall_s,
             clock=clock,
-            looker=self,
-            look_path=dialect.look_path,
+            page=lambda endpoint: self.page(endpoint, dialect.look_path),
+            metrics=lambda endpoint, within_s: self._beside(endpoint, "/metrics", within_s),
+            answers=self._answers,
             hangs=self._hangs,
-            unjudged=self.log.unjudged,
+            say=self.log.say,
         )
 
     async def open(self) -> None:
@@ -309,9 +311,7 @@ class DataPlane:
         """Wait until another set of endpoints is open, or one has nothing in flight. Raises when none is up."""
         if not self.endpoints.is_any_up:
             raise self._none_up()
-        change = asyncio.get_running_loop().create_future()
-        self._waiting.append(change)
-        await change
+        await self._change.wait()
 
     def _changed(self) -> None:
         self._wake()
@@ -319,10 +319,8 @@ class DataPlane:
 
     def _wake(self) -> None:
         self._line.change(self._clock.monotonic_s())
-        waiting, self._waiting = self._waiting, []
-        for change in waiting:
-            if not change.done():
-                change.set_result(None)
+        change, self._change = self._change, asyncio.Event()
+        change.set()
 
     async def _ask(self, endpoint: Endpoint, request: Request, *, waited_s: float = 0.0) -> Reply:
         """Send it, and give back its slot. A server that failed keeps the slot until it is judged."""
@@ -559,19 +557,16 @@ class DataPlane:
         several in a row as well. One that was asked for a reply with settings had just refused them, and may write on.
         """
         if fault.standing is Standing.LATE:
-            return settings is not None or (self.dialect.queues and await self._has_page(endpoint))
+            return settings is not None or (self.dialect.queues and await self._answers(endpoint))
         if fault.standing is Standing.REFUSING:
             return endpoint.refusals < ENDPOINT_STRIKES_MAX
         if fault.standing is Standing.UNSENT:
             return endpoint.is_up
         return fault.standing in (Standing.SOUND, Standing.ANSWERED)
 
-    async def page(self, endpoint: Endpoint, path: str, within_s: float | None = None) -> Answer:
-        """A page of it; that for its metrics is not below its `/v1`. Raises SendingError."""
-        within_s = min(CANARY_S_MAX, within_s or CANARY_S_MAX)
-        if path == "/metrics":
-            return await self._beside(endpoint, path, within_s)
-        return await self._started.get(URL(endpoint.url.rstrip("/") + path), deadline_s=within_s)
+    async def page(self, endpoint: Endpoint, path: str) -> Answer:
+        """A page of it. Raises SendingError."""
+        return await self._started.get(URL(endpoint.url.rstrip("/") + path), deadline_s=CANARY_S_MAX)
 
     async def json(self, endpoint: Endpoint, path: str) -> JsonObject:
         """The JSON of a page of it. Raises SendingError."""
@@ -581,26 +576,15 @@ class DataPlane:
         """A page of it that is beside its `/v1`."""
         return await self._started.get(URL(endpoint.url.rstrip("/").removesuffix("/v1") + path), deadline_s=within_s)
 
-    async def look(self, endpoint: Endpoint, page: str, within_s: float | None = None) -> Answer | None:
-        """A page of it, whatever its status; None where none comes in time."""
-        try:
-            return await self.page(endpoint, page, within_s)
-        except SendingError:
-            return None
-
-    async def ask(self, endpoint: Endpoint) -> bool:
+    async def _answers(self, endpoint: Endpoint) -> bool:
         """Whether it answers the canary, whatever its status, or the page in its place."""
-        if self.dialect.queues:
-            return await self._has_page(endpoint)
         try:
+            if self.dialect.queues:
+                return (await self.page(endpoint, self.dialect.look_path)).status == 200
             await self._post_canary(endpoint)
         except SendingError:
             return False
         return True
-
-    async def _has_page(self, endpoint: Endpoint) -> bool:
-        page = await self.look(endpoint, self.dialect.look_path)
-        return page is not None and page.status == 200
 
     def _target(self, endpoint: Endpoint) -> URL:
         target = self._targets.get(endpoint.url)

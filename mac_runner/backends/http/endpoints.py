@@ -136,16 +136,16 @@ class Endpoint:
         """
         was_up = self.is_up
         if was_up:
-            self.rest_s = ENDPOINT_REST_S
-            self.rest_until_s = now_s + self._rest_for(pause_s)
-            self.changed()
+            self.rest_longer(now_s, pause_s=pause_s)
         return was_up
 
     def rest_longer(self, now_s: float, *, pause_s: float | None = None) -> None:
         """After a failed canary: rest twice as long as last time, or for `pause_s` if that is longer."""
         was_up = self.is_up
         self.rest_s = min(max(ENDPOINT_REST_S, 2 * self.rest_s), ENDPOINT_REST_S_MAX)
-        self.rest_until_s = now_s + self._rest_for(pause_s)
+        # Requests wait out a longer pause by themselves. If the endpoint rested as long, the first of them would come
+        # before it is due, find no endpoint up, and take the engine for lost.
+        self.rest_until_s = now_s + max(self.rest_s, min(pause_s or 0.0, ENDPOINT_PAUSE_S_MAX))
         if was_up:
             self.changed()
 
@@ -162,11 +162,6 @@ class Endpoint:
         self.silence = Silence(has_answered=True)
         if not self.mark_answered():
             self.changed()
-
-    def _rest_for(self, pause_s: float | None) -> float:
-        # Requests wait out a longer pause by themselves. If the endpoint rested as long, the first of them would come
-        # before it is due, find no endpoint up, and take the engine for lost.
-        return max(self.rest_s, min(pause_s or 0.0, ENDPOINT_PAUSE_S_MAX))
 
 
 SILENCES_MAX: Final = 3
@@ -526,15 +521,14 @@ class EndpointLog:
 
     def down(self, endpoint: Endpoint, why: str) -> None:
         """It is set aside, or stays so after a canary."""
-        if endpoint not in self._down and self._is_time(self._down_at_s, endpoint):
-            next_step = "it is tried again now and then" if endpoint.lane is None else "other lanes take its requests"
-            self._note_down(endpoint, f"is set aside ({why}); {next_step}")
+        next_step = "it is tried again now and then" if endpoint.lane is None else "other lanes take its requests"
+        self._note_down(endpoint, f"is set aside ({why}); {next_step}")
 
     def up(self, endpoint: Endpoint) -> None:
         """It serves again; said only if its being set aside was."""
         if endpoint in self._down:
             self._down.remove(endpoint)
-            self._write(endpoint, " serves again")
+            self.say(endpoint, " serves again")
 
     def forget(self, endpoint: Endpoint) -> None:
         """It was removed."""
@@ -546,37 +540,34 @@ class EndpointLog:
         """It turned a request away, which will be sent again."""
         self._note_busy(endpoint, f" turns requests away ({why}); they are sent again")
 
-    def unjudged(self, endpoint: Endpoint, silent_s: float) -> None:
-        """It gives no answer, and nothing shows whether it works."""
-        self._write(
-            endpoint,
-            f" has given no reply for {silent_s:.0f} s and does not count tokens under /metrics, so it may work or "
-            "hang: its requests go on until timeout_s",
-        )
-
     def reshaped(self, endpoint: Endpoint) -> None:
         """The chat template of its model refused messages, and takes them rewritten."""
         shape = endpoint.shape
         ways = ["" if shape.has_system else "no system message: its words go before the user's first"]
         ways += ["neighbours of one role only as one message" if shape.must_alternate else ""]
-        self._write(endpoint, f" takes {'; '.join(filter(None, ways))}")
+        self.say(endpoint, f" takes {'; '.join(filter(None, ways))}")
 
     def unsent(self, endpoint: Endpoint, why: str) -> None:
         """A request could not be sent to it, and will be sent again."""
         self._note_busy(endpoint, f": {why}; its requests are sent again")
 
     def _note_down(self, endpoint: Endpoint, text: str) -> None:
-        self._down.add(endpoint)
-        self._down_at_s[endpoint] = self._clock.monotonic_s()
-        self._write(endpoint, f" {text}")
+        if endpoint not in self._down and self._is_time(self._down_at_s, endpoint):
+            self._down.add(endpoint)
+            self.say(endpoint, f" {text}")
 
     def _note_busy(self, endpoint: Endpoint, text: str) -> None:
         if self._is_time(self._busy_at_s, endpoint):
-            self._busy_at_s[endpoint] = self._clock.monotonic_s()
-            self._write(endpoint, text)
+            self.say(endpoint, text)
 
     def _is_time(self, said_at_s: dict[Endpoint, float], endpoint: Endpoint) -> bool:
-        return self._clock.monotonic_s() - said_at_s.get(endpoint, -math.inf) >= ENDPOINT_SAY_INTERVAL_S
+        """Whether a line about it is due, which then is said."""
+        now_s = self._clock.monotonic_s()
+        is_due = now_s - said_at_s.get(endpoint, -math.inf) >= ENDPOINT_SAY_INTERVAL_S
+        if is_due:
+            said_at_s[endpoint] = now_s
+        return is_due
 
-    def _write(self, endpoint: Endpoint, text: str) -> None:
+    def say(self, endpoint: Endpoint, text: str) -> None:
+        """Write a line about it."""
         self._say(f"model {self._name}: {endpoint.label}{text}")

@@ -19,15 +19,15 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
-from mac_runner.backends.http.answer import Answer
-from mac_runner.backends.http.endpoints import Endpoint, Endpoints
+from mac_runner.backends.http.answer import Answer, SendingError
+from mac_runner.backends.http.endpoints import CANARY_S_MAX, Endpoint, Endpoints
 from mac_runner.clock import Clock
 
 _SAMPLE: Final = re.compile(rb"^([A-Za-z_:][\w:]*)(?:\{[^\n]*\})? +([-+.\deE]+)(?: +-?\d+)?\s*$", re.MULTILINE)
@@ -76,16 +76,12 @@ def verdict(looks: Looks) -> Verdict:
     return Verdict.UNKNOWN if looks.models or looks.tokens_after is not None else Verdict.HANGS
 
 
-class Looker(Protocol):
-    """How a server is looked at."""
-
-    async def look(self, endpoint: Endpoint, page: str, within_s: float | None = None) -> Answer | None:
-        """A page of it, whatever its status; None where none comes in time."""
-        ...
-
-    async def ask(self, endpoint: Endpoint) -> bool:
-        """Whether it answers the canary, whatever its status."""
-        ...
+async def _came(answering: Awaitable[Answer]) -> Answer | None:
+    """An answer, whatever its status; None where none comes in time."""
+    try:
+        return await answering
+    except SendingError:
+        return None
 
 
 @dataclass(slots=True)
@@ -98,15 +94,20 @@ class _Case:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class StallWatch:
-    """One timer for all servers of a model, whose page at `look_path` is quick. `hangs` is called for one that does."""
+    """One timer for all servers of a model.
+
+    `page` gets a quick page of one, and `metrics` that with its counters, within so many seconds. `answers` is whether
+    it answers the canary, whatever its status. `hangs` is called for one that does.
+    """
 
     endpoints: Endpoints
     stall_s: float
     clock: Clock
-    looker: Looker
-    look_path: str
+    page: Callable[[Endpoint], Awaitable[Answer]]
+    metrics: Callable[[Endpoint, float], Awaitable[Answer]]
+    answers: Callable[[Endpoint], Awaitable[bool]]
     hangs: Callable[[Endpoint, str], None]
-    unjudged: Callable[[Endpoint, float], None]
+    say: Callable[[Endpoint, str], None]
     _task: asyncio.Task[None] | None = None
     _looks: dict[Endpoint, asyncio.Task[None]] = field(default_factory=dict)
     _cases: dict[Endpoint, _Case] = field(default_factory=dict)
@@ -164,7 +165,7 @@ class StallWatch:
         if case is None or case.silent_from_s != since_s:
             self._cases[endpoint] = _Case(since_s, await self._tokens(endpoint, self.stall_s / 2))
             return
-        canary, models = await asyncio.gather(self.looker.ask(endpoint), self.looker.look(endpoint, self.look_path))
+        canary, models = await asyncio.gather(self.answers(endpoint), _came(self.page(endpoint)))
         after = await self._tokens(endpoint) if models is not None and not canary else None
         if silence.checked_s != since_s or not endpoint.in_flight:
             return  # An answer came, or every request was given up.
@@ -177,15 +178,19 @@ class StallWatch:
                 silence.checked_s = now_s
                 if endpoint not in self._said:
                     self._said.add(endpoint)
-                    self.unjudged(endpoint, now_s - silence.since_s)
+                    self.say(
+                        endpoint,
+                        f" has given no reply for {now_s - silence.since_s:.0f} s and does not count tokens under "
+                        "/metrics, so it may work or hang: its requests go on until timeout_s",
+                    )
             case Verdict.HANGS:
                 silent_s = now_s - silence.since_s
                 silence.longest_s = max(silence.longest_s, silent_s)
                 what = "and has computed no token meanwhile" if looks.models else "not to a canary or a page either"
                 self.hangs(endpoint, f"no answer for {silent_s:.0f} s, {what}")
 
-    async def _tokens(self, endpoint: Endpoint, within_s: float | None = None) -> float | None:
-        page = await self.looker.look(endpoint, "/metrics", within_s)
+    async def _tokens(self, endpoint: Endpoint, within_s: float = CANARY_S_MAX) -> float | None:
+        page = await _came(self.metrics(endpoint, min(within_s, CANARY_S_MAX)))
         tokens = tokens_counted(page.body) if page is not None and page.status == 200 else None
         endpoint.silence.has_counters = endpoint.silence.has_counters or tokens is not None
         return tokens
