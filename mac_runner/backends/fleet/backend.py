@@ -22,8 +22,7 @@ from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai
 from mac_runner.backends.http.data_plane import DataPlane
 from mac_runner.backends.http.endpoints import Endpoint
-from mac_runner.backends.http.vllm_weights import VllmWeights
-from mac_runner.backends.http.weights import ServerWeights
+from mac_runner.backends.http.weights import ServerWeights, VllmWeights
 from mac_runner.clock import Clock
 from mac_runner.errors import EngineDeadError, TransientBackendError
 from mac_runner.secrecy import secrets_in

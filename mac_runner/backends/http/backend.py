@@ -13,8 +13,7 @@ from mac_runner.backends.base import Backend
 from mac_runner.backends.http.answer import Dialect, NoModelError, SendingError, Standing
 from mac_runner.backends.http.data_plane import DataPlane
 from mac_runner.backends.http.endpoints import Endpoint, Endpoints
-from mac_runner.backends.http.vllm_weights import VllmWeights
-from mac_runner.backends.http.weights import ServerWeights
+from mac_runner.backends.http.weights import ServerWeights, VllmWeights
 from mac_runner.backends.redaction import redacting
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError, Verdict, WeightUpdateError

@@ -20,5 +20,4 @@ from mac_runner.backends.http.endpoints import (
     Onward,
 )
 from mac_runner.backends.http.stall import Looks, Verdict, tokens_counted, verdict
-from mac_runner.backends.http.vllm_weights import VllmWeights
-from mac_runner.backends.http.weights import Sent, ServerWeights
+from mac_runner.backends.http.weights import Sent, ServerWeights, VllmWeights

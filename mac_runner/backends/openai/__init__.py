@@ -16,8 +16,7 @@ __all__ = ["SPEC", "OpenaiConfig"]
 def _build(request: BackendRequest[OpenaiConfig]) -> Backend:
     from mac_runner.backends.dialects.openai import OpenaiDialect
     from mac_runner.backends.http.backend import HttpBackend
-    from mac_runner.backends.http.vllm_weights import VllmWeights
-    from mac_runner.backends.http.weights import ServerWeights
+    from mac_runner.backends.http.weights import ServerWeights, VllmWeights
 
     name, config = request.name, request.settings
     check(name, config)

@@ -26,7 +26,7 @@ from mac_runner.backends.chat_template import (
     switches_of,
 )
 from mac_runner.backends.refusals import names_form
-from mac_runner.backends.updates import OneAtATime
+from mac_runner.backends.updates import OneAtATime, check_against, find_weights, place
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments, find_release, refusals
 from mac_runner.backends.vllm.library import (
     Capacity,
@@ -41,7 +41,6 @@ from mac_runner.backends.vllm.library import (
 from mac_runner.backends.vllm.process_logs import PROCESS_LOGS, EngineLog
 from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.backends.vllm.translation import is_free_to_think, renderers_for, reply_of, sampling_settings, tags_of
-from mac_runner.backends.weight_files import check_against, find_weights, place
 from mac_runner.clock import Clock
 from mac_runner.errors import (
     ConfigError,
