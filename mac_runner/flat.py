@@ -151,10 +151,10 @@ def _as_float(value: float, where: str) -> float:
 def value_at(value: JsonValue, path: Sequence[str]) -> JsonValue:
     """What an object has under a path of keys, a number for an entry of a list; None where one is missing."""
     for key in path:
-        if isinstance(value, list) and key.isdecimal():
-            value = value[int(key)] if int(key) < len(value) else None
-        elif isinstance(value, dict):
+        if isinstance(value, dict):
             value = value.get(key)
+        elif isinstance(value, list) and key.isdecimal():
+            value = value[int(key)] if int(key) < len(value) else None
         else:
             return None
     return value
