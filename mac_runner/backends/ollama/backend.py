@@ -88,23 +88,23 @@ class OllamaBackend(HttpBackend):
         Raises SendingError, or ConfigError for what the server will not do.
         """
         url = endpoint.url
-        async with self._asking(OLLAMA_ANSWER_S_MAX):
+        async with self._asking(url, OLLAMA_ANSWER_S_MAX):
             version = _version_in(await self.plane.json(endpoint, _VERSION_PATH))
         if (missing := missing_in(version, settings=self._settings)) is not None:
             shown = self.plane.redactor.quoted(version, _VERSION_CHARS_MAX)
             raise self.error(f"Ollama {shown} at {url} will not do: {missing}")
         async with client_of(url, self._key) as client:
-            async with self._asking(OLLAMA_ANSWER_S_MAX):
-                is_present = await self._has_model(client)
+            async with self._asking(url, OLLAMA_ANSWER_S_MAX):
+                is_present = await self._has_model(client, url)
             if not is_present:
                 await self._pull(client, url)
-            async with self._asking(OLLAMA_LOAD_S_MAX):
+            async with self._asking(url, OLLAMA_LOAD_S_MAX):
                 context_tokens = await self._load(client)
         self._check_context(url, context_tokens)
         endpoint.silence.has_answered = True
 
     @asynccontextmanager
-    async def _asking(self, limit_s: float | None) -> AsyncIterator[None]:
+    async def _asking(self, url: str, limit_s: float | None) -> AsyncIterator[None]:
         """One step of the start, under a deadline. Raises SendingError, or ConfigError for what is refused."""
         try:
             async with asyncio.timeout(limit_s):
@@ -114,10 +114,10 @@ class OllamaBackend(HttpBackend):
             raise SendingError(f"no answer within {limit_s} s", standing=Standing.LATE) from None
         except SendingError as fault:
             if fault.standing is Standing.REFUSING:
-                raise self.error(str(fault)) from None
+                raise self.error(f"Ollama at {url}: {fault}") from None
             raise
 
-    async def _has_model(self, client: ollama.AsyncClient) -> bool:
+    async def _has_model(self, client: ollama.AsyncClient, url: str) -> bool:
         model = self._config.model
         try:
             await client.show(model)
@@ -127,12 +127,13 @@ class OllamaBackend(HttpBackend):
             if self._is_pulling:
                 return False
             raise self.error(
-                f"Ollama has no model {model!r}; run `ollama pull {model}`, or start the run with --pull", "model"
+                f"Ollama at {url} has no model {model!r}; run `ollama pull {model}`, or start the run with --pull",
+                "model",
             ) from None
         return True
 
     async def _pull(self, client: ollama.AsyncClient, url: str) -> None:
-        async with self._asking(None):
+        async with self._asking(url, None):
             try:
                 progress = await client.pull(self._config.model, stream=True)
                 await follow_pull(

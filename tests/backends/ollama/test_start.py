@@ -22,7 +22,7 @@ from mac_runner.simulation.testing import SimulatedClock, simulate
 from tests.backends.asking import KEY, ollama_at, started
 from tests.kit import StridingClock
 from tests.sim.behaviour import Send
-from tests.sim.held_time import in_held_time
+from tests.sim.held_time import held, in_held_time
 from tests.sim.ollama_server import OllamaServer, StubModel
 from tests.sim.openai_run import Settings
 
@@ -64,6 +64,25 @@ def test_missing_model_is_pulled_on_request_alone_and_its_progress_told_now_and_
     assert start(server, ROOM, is_pulling=True) == [f"pulling {NEW}: pulling manifest", f"pulling {NEW}: done"]
     assert start(server, ROOM, is_pulling=True) == []  # It is there now.
     assert server.pages.count("/api/pull") == 1
+
+
+@pytest.mark.parametrize(
+    ("lacking", "settings"),
+    [
+        (OllamaServer(shelf={}), {"num_ctx": 2048}),
+        (OllamaServer(shelf={"qwen3:4b": StubModel()}), {"num_ctx": 2048, "think": True}),
+        (OllamaServer(shelf={"qwen3:4b": StubModel(context_max=512, is_thinker=True)}), {"num_ctx": 2048}),
+        (OllamaServer(version="0.9.6"), {"num_ctx": 2048}),
+        (OllamaServer(api_key=KEY), {"num_ctx": 2048}),
+    ],
+)
+@held
+async def test_server_of_several_that_will_not_do_is_named(lacking: OllamaServer, settings: Settings) -> None:
+    sound = OllamaServer(shelf={"qwen3:4b": StubModel(is_thinker=True)})
+    async with sound, lacking:
+        with pytest.raises(ConfigError, match=lacking.host):
+            async with started(ollama_at(sound.host, lacking.host, settings=settings)):
+                pass
 
 
 def test_long_pull_is_told_of_at_a_bounded_rate() -> None:
