@@ -10,7 +10,7 @@ import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -265,8 +265,8 @@ class _Running:
 
     def __init__(self, fleet: PlannedFleet, dispatchers: Mapping[str, Dispatcher]) -> None:
         self._dispatchers = dispatchers
-        self._fleet = fleet
-        self._allocator = RoundRobinAllocator.of(fleet.plan.lanes, fleet.plan.config.max_agents_per_gpu)
+        self.fleet = fleet
+        self.allocator = RoundRobinAllocator.of(fleet.plan.lanes, fleet.plan.config.max_agents_per_gpu)
         self._up: dict[str, set[str]] = {}
         for model in dispatchers:
             lanes = fleet.model(model)
@@ -274,35 +274,27 @@ class _Running:
                 self._up[model] = {lane.name for lane in lanes.up}
                 lanes.on_change(partial(self._follow, model, lanes))
 
-    def status(self) -> tuple[LaneStatus, ...]:
-        """The lanes now."""
-        return self._fleet.status()
-
     def settle(self, agent_id: str, agent: _Agent) -> None:
         """Give an agent a lane. Raises ConfigError where that cannot be."""
         try:
-            self._allocator.allocate(agent_id, agent.model, agent.lane_hint)
+            self.allocator.allocate(agent_id, agent.model, agent.lane_hint)
         except ValueError as fault:
             raise ConfigError(f"register_agent: {fault}") from None
-
-    def lane_of(self, agent_id: str) -> str | None:
-        """The lane of an agent; None while no lane of its model is up."""
-        return self._allocator.lane_of(agent_id)
 
     async def answer(self, agent_id: str, agent: _Agent, request: Request, fields: JsonObject) -> Reply:
         """The reply to an agent's request. Raises a BackendError."""
         dispatcher = self._dispatchers[agent.model]
-        if (lane := self.lane_of(agent_id)) is not None:
+        if (lane := self.allocator.lane_of(agent_id)) is not None:
             dispatcher.backend.settle(agent_id, lane)
         return await dispatcher.answer(request, fields)
 
     def _follow(self, model: str, lanes: ModelLanes) -> None:
         """Move the agents of lanes that went, and take lanes back in."""
         was, self._up[model] = self._up[model], {lane.name for lane in lanes.up}
-        stranded = [agent for lane in sorted(was - self._up[model]) for agent in self._allocator.strand(lane)]
-        self._allocator.resettle(stranded)
+        stranded = [agent for lane in sorted(was - self._up[model]) for agent in self.allocator.strand(lane)]
+        self.allocator.resettle(stranded)
         for lane in sorted(self._up[model] - was):
-            self._allocator.returned(lane)
+            self.allocator.returned(lane)
 
 
 class InferenceEngine:
@@ -413,11 +405,11 @@ class InferenceEngine:
 
     def lane_of(self, agent_id: str) -> str | None:
         """The lane of an agent, such as `town@0`; None before the start and while no lane of its checkpoint is up."""
-        return None if self._running is None else self._running.lane_of(agent_id)
+        return None if self._running is None else self._running.allocator.lane_of(agent_id)
 
     def status(self) -> tuple[LaneStatus, ...]:
         """The lanes now; none before the start."""
-        return () if self._running is None else self._running.status()
+        return () if self._running is None else self._running.fleet.status()
 
     async def batch_run(self, requests: Sequence[InferenceRequest]) -> list[str | InferenceError]:
         """The replies to many prompts, in their order; an error in the place of a reply that does not come.
@@ -426,13 +418,7 @@ class InferenceEngine:
         """
         for request in requests:
             self._check(request["agent_id"], request["step"], request["max_tokens"])
-        calls = [asyncio.ensure_future(self._outcome(request)) for request in requests]
-        try:
-            return list(await asyncio.gather(*calls))
-        finally:
-            for call in calls:
-                call.cancel()
-            await asyncio.gather(*calls, return_exceptions=True)
+        return await _all(self._outcome(request) for request in requests)
 
     async def shutdown(self) -> None:
         """End all requests and engines; safe to call twice."""
@@ -588,11 +574,11 @@ def _config(given: Mapping[str, int | bool], config: FleetConfig | None) -> Flee
         raise ConfigError(f"InferenceEngine: {where}={first['input']!r}: {first['msg']}") from None
 
 
-async def _all(calls: Iterator[Coroutine[Any, Any, None]]) -> None:
-    """Await all calls side by side; the first error ends the others."""
+async def _all(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of all calls, which run side by side; the first error ends the others."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
-        await asyncio.gather(*tasks)
+        return await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
