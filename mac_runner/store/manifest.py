@@ -23,7 +23,7 @@ from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout, transcript_path
 from mac_runner.store.records import encode_json, entry, lines, objects, row_id
-from mac_runner.structs import convert
+from mac_runner.structs import convert, decode
 from mac_runner.types import JsonObject
 
 MANIFEST_FORMAT = 1
@@ -142,8 +142,7 @@ def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
     planned: dict[str, int] = {}
     statuses: dict[str, str] = {}
 
-    def note(record: JsonObject) -> None:
-        task = convert(record, _Planned)
+    def note(task: _Planned) -> None:
         # With a letter changed it would be a task more: what was planned once stays planned.
         if task.transcript != transcript_path(task.task_id):
             raise ValueError(f"{task.task_id} has the transcript of another task")
@@ -155,7 +154,7 @@ def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
     try:
         for line in lines(chunks):
             if _TASK.fullmatch(line.data):
-                note(json.loads(line.data.removesuffix(b",")))
+                note(decode(line.data.removesuffix(b","), _Planned))
             else:
                 frame.append(line.data)
         record = json.loads(b"\n".join(frame))
@@ -163,7 +162,7 @@ def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
             raise ValueError(f"it should be an object with format {MANIFEST_FORMAT}")
         # A manifest that another program formatted has its tasks here.
         for task in objects(record, "tasks"):
-            note(task)
+            note(convert(task, _Planned))
         # Nothing else says what was planned once, so a task less would go unseen.
         if (count := entry(entry(record, "counts", dict), "planned", int)) != len(planned):
             raise ValueError(f"it has {len(planned)} of {count} planned tasks")
