@@ -1,4 +1,4 @@
-"""What the backend does in its own way: what a request holds and carries, what is told, and how it starts."""
+"""What the backend does in its own way: what a request holds, and how it starts."""
 
 from __future__ import annotations
 
@@ -8,72 +8,23 @@ import pytest
 
 from mac_runner.backends.http.testing import CANARY, OpenaiDialect
 from mac_runner.backends.openai import OpenaiConfig
-from mac_runner.backends.testing import JSON_OBJECT, WITHHELD, ChatShape
-from mac_runner.errors import ConfigError, EngineDeadError, TransientBackendError
+from mac_runner.backends.testing import JSON_OBJECT, ChatShape
+from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Sampling
-from tests.backends.asking import KEY, NOBODY, error_of, found, only, reply_of, started, up
-from tests.sim.behaviour import Send, failure, squeezed
+from tests.backends.asking import reply_of, up
+from tests.sim.behaviour import Send, failure
 from tests.sim.held_time import held
-from tests.sim.openai_run import backend_for
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.requests import request
 
-NO_SERVER = f"{NOBODY}/v1"
-
 
 @pytest.mark.parametrize(("endpoint", "path"), [("chat", "/v1/chat/completions"), ("completions", "/v1/completions")])
-def test_request_carries_its_id_and_the_key(endpoint: str, path: str) -> None:
+def test_completions_are_asked_for_at_their_path_and_health_nowhere(endpoint: str, path: str) -> None:
     server = OpenaiServer()
-    asked = request(agent="Zoë\r\nX-Evil: 1", conversation="task 7")
-    reply_of(server, asked, key=KEY, settings={"endpoint": endpoint})
-    (received,) = server.received
+    reply_of(server, settings={"endpoint": endpoint})
 
-    assert received.path == path
-    assert received.headers["x-request-id"] == "task%207/0/Zo%C3%AB%0D%0AX-Evil%3A%201/0/0"
-    assert received.headers["authorization"] == f"Bearer {KEY}"
-    assert received.headers["accept-encoding"] == "identity"
-    assert "x-evil" not in received.headers
-    assert server.pages == ["/v1/models"]  # No page of its health is asked for.
-
-
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_server_that_asks_for_a_pause_is_told_of_as_one_that_turns_requests_away(status: int) -> None:
-    told: list[str] = []
-    busy = failure(status, f"{KEY} is busy", headers=(("Retry-After", "7"),))
-    error_of(OpenaiServer(script=lambda _received: busy), key=KEY, said=told)
-
-    (line,) = told
-    assert f"(status {status}: {WITHHELD}" in line
-
-
-@held
-async def test_nobody_waits_for_a_server_that_can_go_to_another() -> None:
-    busy = failure(429, "slow down", headers=(("Retry-After", "60"),))
-    async with up(OpenaiServer(script=lambda _received: busy), OpenaiServer()) as backend:
-        error = await found(backend)
-
-        assert isinstance(error, TransientBackendError)
-        assert error.retry_after_s is None
-        assert (await backend.generate(request())).text
-
-
-def test_compressed_error_with_the_key_in_it_is_withheld() -> None:
-    said = squeezed(failure(400, f"bad header: Bearer {KEY}").body, 400)
-
-    assert f"status 400: {WITHHELD}" in str(error_of(OpenaiServer(script=only(said)), key=KEY))
-
-
-@held
-async def test_start_needs_one_server_that_answers() -> None:
-    said: list[str] = []
-    async with OpenaiServer() as server, started(backend_for(NO_SERVER, server.url, said=said)) as backend:
-        assert (await backend.generate(request())).text
-
-    (line,) = said
-    assert line.startswith(f"model m: {NO_SERVER} does not answer ")
-    with pytest.raises(EngineDeadError, match=f"{NO_SERVER} does not answer"):
-        async with started(backend_for(NO_SERVER)):
-            pass
+    assert [received.path for received in server.received] == [path]
+    assert server.pages == ["/v1/models"]
 
 
 @held

@@ -1,0 +1,68 @@
+"""What a request carries, what is told of servers, and how a backend of several starts, whatever their protocol."""
+
+from __future__ import annotations
+
+import pytest
+
+from mac_runner.backends.testing import WITHHELD
+from mac_runner.errors import EngineDeadError, TransientBackendError
+from tests.backends.asking import KEY, Wire, backend_of, error_of, found, only, reply_of, started, up
+from tests.sim.behaviour import echo, squeezed
+from tests.sim.held_time import held
+from tests.sim.requests import request
+
+
+def test_request_carries_its_id_and_the_key(wire: Wire) -> None:
+    server = wire.serve(echo)
+    reply_of(server, request(agent="Zoë\r\nX-Evil: 1", conversation="task 7"), key=KEY)
+    (received,) = server.received
+
+    assert received.headers["x-request-id"] == "task%207/0/Zo%C3%AB%0D%0AX-Evil%3A%201/0/0"
+    assert received.headers["authorization"] == f"Bearer {KEY}"
+    assert received.headers["accept-encoding"] == "identity"
+    assert "x-evil" not in received.headers
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@held
+async def test_server_that_asks_for_a_pause_is_told_of_as_one_that_turns_requests_away(wire: Wire, status: int) -> None:
+    told: list[str] = []
+    busy = wire.fail(status, f"{KEY} is busy", headers=(("Retry-After", "7"),))
+    async with up(wire.serve(lambda _received: busy), key=KEY, said=told) as backend:
+        del told[:]
+        await found(backend)
+
+    (line,) = told
+    assert f"(status {status}: {WITHHELD}" in line
+
+
+@held
+async def test_nobody_waits_for_a_server_that_can_go_to_another(wire: Wire) -> None:
+    busy = wire.fail(429, "slow down", headers=(("Retry-After", "60"),))
+    async with up(wire.serve(lambda _received: busy), wire.serve(echo), key=KEY) as backend:
+        error = await found(backend)
+
+        assert isinstance(error, TransientBackendError)
+        assert error.retry_after_s is None
+        assert (await backend.generate(request())).text
+
+
+def test_compressed_error_with_the_key_in_it_is_withheld(wire: Wire) -> None:
+    said = squeezed(wire.fail(400, f"bad header: Bearer {KEY}").body, 400)
+
+    assert f"status 400: {WITHHELD}" in str(error_of(wire.serve(only(said)), key=KEY))
+
+
+@held
+async def test_start_needs_one_server_that_answers(wire: Wire) -> None:
+    said: list[str] = []
+    there, late = wire.serve(echo), wire.serve(echo)
+    late.port = 9  # The discard port: nobody listens there.
+    async with there, started(backend_of(late, there, key=KEY, said=said)) as backend:
+        assert (await backend.generate(request())).text
+
+    (line,) = [line for line in said if "does not answer" in line]
+    assert line.startswith(f"model m: {late.host}")
+    with pytest.raises(EngineDeadError, match=f"{late.host}.* does not answer"):
+        async with started(backend_of(late, key=KEY)):
+            pass
