@@ -289,11 +289,10 @@ def test_whatever_is_answered_with_200_fails_conversations_at_most(protocol: str
     assert share == 1.0 or any(result.finished for result in results)
 
 
-@pytest.mark.parametrize("protocol", ["openai", "anthropic"])
 @held
-async def test_answer_that_is_no_reply_stays_in_no_memory(protocol: str) -> None:
+async def test_answer_that_is_no_reply_stays_in_no_memory(wire: Wire) -> None:
     """It may be long, there may be many, and a run rarely collects what holds itself."""
-    async with up(WIRES[protocol].serve(only(GARBAGE["a page of HTML"])), key=KEY) as backend:
+    async with up(wire.serve(only(GARBAGE["a page of HTML"])), key=KEY) as backend:
         gc.collect()
         gc.disable()
         try:
@@ -378,9 +377,8 @@ async def test_server_that_hangs_up_on_kept_connections_is_sent_the_request_over
     assert (len(texts), server.requests) == (1, 3)
 
 
-@pytest.mark.parametrize("protocol", ["openai", "ollama"])
 @held
-async def test_server_that_dies_over_a_request_on_a_kept_connection_is_told_as_a_death(protocol: str) -> None:
+async def test_server_that_dies_over_a_request_on_a_kept_connection_is_told_as_a_death(wire: Wire) -> None:
     is_there = asyncio.Event()
 
     def hang(received: Received) -> Behaviour:
@@ -388,7 +386,7 @@ async def test_server_that_dies_over_a_request_on_a_kept_connection_is_told_as_a
             is_there.set()
         return Hang() if received.number else Say()
 
-    server = WIRES[protocol].serve(hang)
+    server = wire.serve(hang)
     async with up(server, key=KEY) as backend:
         await backend.generate(request())
         asked = asyncio.create_task(found(backend))
@@ -498,10 +496,9 @@ async def test_start_with_a_wrong_setting_is_bad_input_under_its_key(wrong: str)
     assert str(caught.value).startswith(".".join(map(str, caught.value.key)))
 
 
-@pytest.mark.parametrize("protocol", ["ollama", "anthropic"])
 @held
-async def test_backend_that_is_closed_answers_nobody(protocol: str) -> None:
-    async with up(WIRES[protocol].serve(echo), key=KEY) as backend:
+async def test_backend_that_is_closed_answers_nobody(wire: Wire) -> None:
+    async with up(wire.serve(echo), key=KEY) as backend:
         pass
     with pytest.raises(EngineDeadError, match="not started"):
         await backend.generate(request())
