@@ -76,9 +76,9 @@ PLACES: dict[str, set[str]] = {
     "visit the island": {"serve.py"},
     # Time is passed in, so that tests can simulate it.
     "read the time": {"clock.py"},
-    # `http_errors` keeps the original for verdicts beside the quotation; the parser of `vllm` has no key.
+    # `http.errors` keeps the original for verdicts beside the quotation; the parser of `vllm` has no key.
     "quote a server": {
-        *("backends/http_errors.py", "backends/redaction.py", "backends/server_text.py"),
+        *("backends/http/errors.py", "backends/redaction.py", "backends/server_text.py"),
         "backends/vllm/arguments.py",
     },
     "open files": {

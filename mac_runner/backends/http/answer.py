@@ -1,6 +1,6 @@
 """A server's answer (status, headers, body) → a Reply, or a SendingError; and what a protocol says of itself. Pure.
 
-`http_errors` has the table of statuses, `refusals` that of what refusals mean. What the server of a protocol says in
+`errors` has the table of statuses, `refusals` that of what refusals mean. What the server of a protocol says in
 the body takes precedence (`Dialect.said`), and so does this:
 
 | answer | what follows |
@@ -25,7 +25,7 @@ import msgspec
 
 from mac_runner.backends.anthropic.settings import AnthropicConfig
 from mac_runner.backends.chat_template import ChatShape
-from mac_runner.backends.http_errors import (
+from mac_runner.backends.http.errors import (
     ErrorBody,
     Meaning,
     error_body_in,
@@ -34,10 +34,10 @@ from mac_runner.backends.http_errors import (
     meaning_of,
     retry_after_s,
 )
+from mac_runner.backends.http.refusals import Refusal, refusal_of, reply_to
 from mac_runner.backends.ollama.settings import OllamaConfig
 from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.backends.redaction import Redactor, bearer
-from mac_runner.backends.refusals import Refusal, refusal_of, reply_to
 from mac_runner.errors import Verdict
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Reply, Request, Sampling, Turn

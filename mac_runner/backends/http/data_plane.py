@@ -30,10 +30,10 @@ from mac_runner.backends.http.endpoints import (
     Line,
     Onward,
 )
+from mac_runner.backends.http.refusals import Refusal, shape_after, worth_trying
 from mac_runner.backends.http.stall import StallWatch
 from mac_runner.backends.http.weights import ServerWeights
 from mac_runner.backends.redaction import Redactor, redacting
-from mac_runner.backends.refusals import Refusal, shape_after, worth_trying
 from mac_runner.backends.updates import OneAtATime
 from mac_runner.clock import Clock
 from mac_runner.errors import (

@@ -21,7 +21,7 @@ from yarl import URL
 
 from mac_runner.backends.http.answer import Answer, SendingError, Standing, decode
 from mac_runner.backends.http.client import HttpClient
-from mac_runner.backends.http_errors import error_body_in
+from mac_runner.backends.http.errors import error_body_in
 from mac_runner.backends.redaction import Redactor, bearer
 from mac_runner.backends.updates import KEPT_FILE, Placed, check_against, find_weights, make_place, place, policy_of
 from mac_runner.checkpoints import digest_of

@@ -25,7 +25,7 @@ from mac_runner.backends.chat_template import (
     notice_of_forms,
     switches_of,
 )
-from mac_runner.backends.refusals import names_form
+from mac_runner.backends.http.refusals import names_form
 from mac_runner.backends.updates import OneAtATime, check_against, find_weights, place
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments, find_release, refusals
 from mac_runner.backends.vllm.library import (

@@ -23,7 +23,7 @@ from enum import Enum
 from typing import Final
 
 from mac_runner.backends.chat_template import OPEN_THOUGHT, ChatShape, apart
-from mac_runner.backends.http_errors import ErrorBody, Meaning, meaning_of
+from mac_runner.backends.http.errors import ErrorBody, Meaning, meaning_of
 from mac_runner.backends.server_text import ENGINE_ERROR_CHARS_MAX
 from mac_runner.types import FinishReason, Message, Reply
 
