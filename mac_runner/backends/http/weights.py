@@ -21,7 +21,7 @@ from yarl import URL
 
 from mac_runner.backends.http.answer import Answer, SendingError, Standing, decode
 from mac_runner.backends.http.client import HttpClient
-from mac_runner.backends.http.errors import error_body_in
+from mac_runner.backends.http.errors import ErrorBody, error_body_in
 from mac_runner.backends.redaction import Redactor, bearer
 from mac_runner.backends.updates import KEPT_FILE, Placed, check_against, find_weights, make_place, place, policy_of
 from mac_runner.checkpoints import digest_of
@@ -168,9 +168,8 @@ class ServerWeights:
 
     async def _install(self, url: str, update: WeightUpdate, path: Path) -> None:
         body: JsonObject = {"path": str(path), "version": update.version, "blocking": update.blocking}
-        answer = await self._ask(url, "/admin/weights", body)
         try:
-            _read(answer, url, self._redactor(url))
+            await self._order(url, "/admin/weights", body)
         except StaleVersionError:
             # A run that goes on finds the server as it left it.
             state = await self._state(url)
@@ -215,8 +214,7 @@ class ServerWeights:
 
         async def receive(url: str) -> None:
             more = {"save_to": str(kept.path / KEPT_FILE)} if kept is not None and url == urls[0] else {}
-            answer = await self._ask(url, "/admin/weights/receive", {**body, **more}, source.timeout_s + LOAD_S_MAX)
-            _read(answer, url, self._redactor(url))
+            await self._order(url, "/admin/weights/receive", {**body, **more}, source.timeout_s + LOAD_S_MAX)
 
         results = await asyncio.gather(*(receive(url) for url in urls), return_exceptions=True)
         failed = {url: result for url, result in zip(urls, results, strict=True) if result is not None}
@@ -229,7 +227,15 @@ class ServerWeights:
         return {url: str(error) for url, error in failed.items()}
 
     async def _state(self, url: str) -> JsonObject:
-        return _read(await self._ask(url, "/admin/state", None), url, self._redactor(url))
+        return await self._order(url, "/admin/state", None)
+
+    async def _order(self, url: str, path: str, body: JsonObject | None, deadline_s: float = LOAD_S_MAX) -> JsonObject:
+        """The object that a server answers with. Raises a WeightUpdateError for a refusal, or SendingError."""
+        answer, redactor = await self._ask(url, path, body, deadline_s), self._redactor(url)
+        said = decode(answer.body, redactor)
+        if answer.status != 200:
+            raise self._refusal(url, path, answer.status, error_body_in(said, redactor))
+        return said
 
     async def _ask(self, url: str, path: str, body: JsonObject | None, deadline_s: float = LOAD_S_MAX) -> Answer:
         target = URL(url.rstrip("/").removesuffix("/v1") + path)
@@ -243,27 +249,22 @@ class ServerWeights:
         finally:
             await client.close()
 
+    def _refusal(self, url: str, _path: str, status: int, error: ErrorBody) -> Exception:
+        """What follows an answer without the object that was asked for."""
+        text = f"{url}: {error.quoted or 'no reason given'}"
+        kind = next((_ERRORS[code] for code in error.codes if code in _ERRORS), None)
+        if kind is not None:
+            return kind(text)
+        if status in (401, 403):
+            return WeightUpdateError(f"{text}; admin_key_env names the key that mac-serve has by --admin-key-env")
+        if status == 404:
+            return WeightUpdateError(f"{text}; weights are updated on servers of mac-serve")
+        if status >= 500:
+            return SendingError(f"status {status}: {error.quoted}", standing=Standing.FAILING)
+        return WeightUpdateError(text)
+
     def _redactor(self, url: str) -> Redactor:
         return Redactor(self._key_of(url), *self._secrets)
-
-
-def _read(answer: Answer, url: str, redactor: Redactor) -> JsonObject:
-    """The object in an answer. Raises a WeightUpdateError for a refusal, SendingError for no answer of ours."""
-    body = decode(answer.body, redactor)
-    if answer.status == 200:
-        return body
-    error = error_body_in(body, redactor)
-    kind = next((_ERRORS[code] for code in error.codes if code in _ERRORS), None)
-    text = f"{url}: {error.quoted or 'no reason given'}"
-    if kind is not None:
-        raise kind(text)
-    if answer.status in (401, 403):
-        raise WeightUpdateError(f"{text}; admin_key_env names the key that mac-serve has by --admin-key-env")
-    if answer.status == 404:
-        raise WeightUpdateError(f"{text}; weights are updated on servers of mac-serve")
-    if answer.status >= 500:
-        raise SendingError(f"status {answer.status}: {error.quoted}", standing=Standing.FAILING)
-    raise WeightUpdateError(text)
 
 
 class VllmWeights(ServerWeights):
@@ -348,15 +349,15 @@ class VllmWeights(ServerWeights):
 
     async def _load(self, url: str, path: Path, label: str) -> None:
         """Have a server load weights. It makes no token meanwhile; replies under way go on with the new weights."""
-        await self._order(url, "/pause?mode=keep")
+        await self._order(url, "/pause?mode=keep", {})
         await self._order(url, "/update_weight_version", {"new_version": _COMING})
         await self._order(url, "/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(path)}})
-        if (await self._order(url, "/reset_prefix_cache?reset_running_requests=true")).get("success") is not True:
+        if (await self._order(url, "/reset_prefix_cache?reset_running_requests=true", {})).get("success") is not True:
             raise WeightUpdateError(f"{url}: its prefix cache could not be emptied")
         await self._order(url, "/update_weight_version", {"new_version": label})
         self._labels[url] = label
         self._loading.discard(url)
-        await self._order(url, "/resume")
+        await self._order(url, "/resume", {})
 
     async def _restore(self, url: str, label: str, model: Path, fault: Exception) -> None:
         """Give a server that failed to load weights those that it had. Raises EngineDeadError if it refuses them."""
@@ -377,7 +378,7 @@ class VllmWeights(ServerWeights):
 
     async def _model(self, url: str) -> Path:
         """The directory of the model that a server has loaded."""
-        listed = (await self._order(url, "/v1/models", is_get=True)).get("data")
+        listed = (await self._order(url, "/v1/models", None)).get("data")
         roots = [entry.get("root") for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
         root = next((root for root in roots if isinstance(root, str) and root), None)
         if root is None:
@@ -387,16 +388,10 @@ class VllmWeights(ServerWeights):
     async def _receive(self, update: WeightUpdate, source: Broadcast, urls: object) -> dict[str, str]:
         raise WeightUpdateError("vLLM's server takes no weights that a trainer sends; give tensors, or a path")
 
-    async def _order(self, url: str, path: str, body: JsonObject | None = None, *, is_get: bool = False) -> JsonObject:
-        answer = await self._ask(url, path, None if is_get else body or {})
-        redactor = self._redactor(url)
-        found = decode(answer.body, redactor)
-        if answer.status == 200:
-            return found
-        words = error_body_in(found, redactor).quoted or f"status {answer.status}"
-        if answer.status == 404:
-            raise WeightUpdateError(f"{url}: {CLOSED}")
-        raise WeightUpdateError(f"{url}: {path.partition('?')[0]}: {words}")
+    def _refusal(self, url: str, path: str, status: int, error: ErrorBody) -> Exception:
+        if status == 404:
+            return WeightUpdateError(f"{url}: {CLOSED}")
+        return WeightUpdateError(f"{url}: {path.partition('?')[0]}: {error.quoted or f'status {status}'}")
 
     def _see(self, url: str, answer: Answer) -> None:
         """Take in what a server calls its weights, and whether it was restarted since it was last asked."""
