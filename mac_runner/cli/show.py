@@ -140,7 +140,7 @@ def list_conversations(directory: Path, *, where: Sequence[str], limit: int | No
 def _list(contents: RunContents, where: Sequence[str], limit: int | None, stream: TextIO) -> None:
     how = listed_run(contents)
     conditions = [parse_condition(text, how.columns) for text in where]
-    found = islice(matching(contents.rows_in_task_order(), how, conditions), limit)
+    found = islice(matching(contents.json_rows_in_task_order(), how, conditions), limit)
     printed = 0
     for line in list_lines(found, how, has_failures=contents.counts.failed > 0):
         stream.write(f"{line}\n")

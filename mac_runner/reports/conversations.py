@@ -124,7 +124,9 @@ def _last(row: IndexRow) -> Mapping[str, Value]:
     }
 
 
-def matching(rows: Iterable[JsonObject], how: Listed, conditions: Sequence[Condition]) -> Iterator[Mapping[str, Value]]:
+def matching(
+    rows: Iterable[JsonObject | DoneRow], how: Listed, conditions: Sequence[Condition]
+) -> Iterator[Mapping[str, Value]]:
     """The values of the rows that meet all conditions."""
     for row in rows:
         values = how.values(row)

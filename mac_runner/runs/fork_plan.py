@@ -267,7 +267,7 @@ def _points(contents: RunContents, request: ForkRequest) -> tuple[list[tuple[_Po
     conditions = [parse_condition(text, how.columns) for text in request.where]
     found: list[tuple[_Point, str]] = []
     without: list[str] = []
-    wanted = {values["id"] for values in matching(contents.rows(), how, conditions)}
+    wanted = {values["id"] for values in matching(contents.json_rows(), how, conditions)}
     for row in (row for row in contents.rows_in_task_order() if row_id(row) in wanted):
         try:
             found.append((_point(contents, row, request.turn), entry(row, "sha256", str)))

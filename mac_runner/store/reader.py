@@ -97,7 +97,11 @@ class RunContents:
         return self.state.rows(self.disk, self.layout)
 
     def rows_in_task_order(self) -> Iterator[JsonObject]:
-        """The same in the order of their tasks; few of them are held at a time, and those as bytes.
+        """The same in the order of their tasks."""
+        return (found.whole() for found in self.json_rows_in_task_order())
+
+    def json_rows_in_task_order(self) -> Iterator[DoneRow]:
+        """The same as JSON; few of them are held at a time.
 
         The forks of one conversation stand together, also where forks were merged.
         """
@@ -110,11 +114,11 @@ class RunContents:
         waiting: dict[str, DoneRow] = {}
         for task_id in sorted(endings, key=order):
             if task_id in waiting:
-                yield waiting.pop(task_id).whole()
+                yield waiting.pop(task_id)
                 continue
             for found in left:
                 if found.task_id == task_id:
-                    yield found.whole()
+                    yield found
                     break
                 waiting[found.task_id] = found
 

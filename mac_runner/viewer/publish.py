@@ -183,7 +183,7 @@ class _Publisher:
         found = frozenset(contents.state.endings)
         if self._request.only:
             conditions = [parse_condition(text, how.columns) for text in self._request.only]
-            found = frozenset(str(values["id"]) for values in matching(contents.rows(), how, conditions))
+            found = frozenset(str(values["id"]) for values in matching(contents.json_rows(), how, conditions))
         return _Part(0, slug, contents, how, found, found)
 
     # The files.
