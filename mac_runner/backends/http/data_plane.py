@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from yarl import URL
@@ -50,6 +51,9 @@ from mac_runner.weights import WeightUpdate
 
 BRING_PAUSE_S: Final = 5.0
 """Between two tries to have a server take the weights that the others have."""
+
+_SETTINGS: Final = attrgetter(*(field.name for field in fields(Sampling) if field.name != "seed"))
+"""What all requests of an agent have in common."""
 
 
 def _unheard(_endpoint: Endpoint, _why: str) -> None:
@@ -94,8 +98,6 @@ class DataPlane:
         self._clock = clock
         self._on_stuck = on_stuck
         self._on_broken = on_broken
-        self._proven: set[Sampling] = set()
-        """Settings of agents with which a canary was answered."""
         self._targets: dict[str, URL] = {}
         # Each guards that its endpoint gets one canary at a time.
         self._probing: dict[Endpoint, asyncio.Lock] = {}
@@ -335,6 +337,7 @@ class DataPlane:
                 text = f"its weights are of version {reply.policy.end}, not {version}: it was restarted"
                 raise SendingError(text, standing=Standing.DOUBTFUL)
             self._has_traced = self._has_traced or reply.trace is not None
+            endpoint.proven.add(_SETTINGS(request.sampling))
             self._mark_answered(endpoint)
         except SendingError as fault:
             await self._judge(endpoint, fault, request)
@@ -421,9 +424,9 @@ class DataPlane:
                     await self._probe(endpoint)
             case Standing.REFUSING:
                 # What all requests of an agent ask for may be what it refuses.
-                settings = replace(request.sampling, seed=None)
-                if (endpoint.count_refusal() or settings not in self._proven) and endpoint.is_up:
-                    await self._probe(endpoint, settings)
+                is_new = _SETTINGS(request.sampling) not in endpoint.proven
+                if (endpoint.count_refusal() or is_new) and endpoint.is_up:
+                    await self._probe(endpoint, replace(request.sampling, seed=None))
             case Standing.GONE:
                 self._on_broken(endpoint, str(fault))
                 self._set_aside(endpoint, str(fault))
@@ -515,7 +518,8 @@ class DataPlane:
         """
         before = endpoint.probes
         async with self._probing.setdefault(endpoint, asyncio.Lock()):
-            if endpoint.probes != before and (settings is None or settings in self._proven or not endpoint.is_up):
+            is_known = settings is None or _SETTINGS(settings) in endpoint.proven
+            if endpoint.probes != before and (is_known or not endpoint.is_up):
                 return
             fault = await self.canary(endpoint, settings) or await self._lack(endpoint)
             endpoint.probes += 1
@@ -523,11 +527,12 @@ class DataPlane:
             is_of_settings = settings is not None and fault is not None and fault.standing is Standing.REFUSING
             if fault is None or (await self._is_alive(endpoint, fault, settings) and not is_of_settings):
                 if settings is not None and fault is None:
-                    self._proven.add(settings)
+                    endpoint.proven.add(_SETTINGS(settings))
                 self._mark_answered(endpoint)
                 return
             endpoint.denial = None if fault.verdict is Verdict.RETRY else f"{endpoint.url}: {fault}"
             if is_of_settings:
+                endpoint.count_refusal()  # Another request may have been answered meanwhile.
                 endpoint.denial = f"{endpoint.denial}; it refuses a single word with these settings of an agent as well"
             endpoint.rest_longer(self._clock.monotonic_s(), pause_s=fault.retry_after_s)
             if self.endpoints.denials is None:  # Otherwise the run ends, and says so.

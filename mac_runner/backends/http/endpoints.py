@@ -79,6 +79,8 @@ class Endpoint:
     """The one request that it works on alone, or is kept free for."""
     shape: ChatShape = _ANY_SHAPE
     """What the chat template of its model takes, as far as it has said."""
+    proven: set[object] = field(default_factory=set)
+    """The settings of agents with which it has answered a request or a canary."""
     denial: str | None = None
     """Why it refuses every request; None while it is not known to."""
     fault: str = ""
