@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from mac_runner.backends.base import Backend
 from mac_runner.backends.http.answer import Dialect, NoModelError, SendingError, Standing
@@ -19,6 +20,14 @@ from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError, Verdict, WeightUpdateError
 from mac_runner.types import Destination, Reply, Request
 from mac_runner.weights import WeightUpdate
+
+_AWAY: Final = frozenset({Standing.GONE, Standing.LATE, Standing.CUT_OFF, Standing.UNSENT})
+"""The faults of a server that gave no answer at all."""
+
+
+def _trouble(fault: SendingError) -> str:
+    """What is wrong with a server at the start."""
+    return f"{'does not answer' if fault.standing in _AWAY else 'cannot serve'} ({fault})"
 
 
 class HttpBackend(Backend):
@@ -92,24 +101,26 @@ class HttpBackend(Backend):
         with redacting(self.plane.redactor):
             await self.plane.open()
             looks = await asyncio.gather(*map(self.look, self.plane.endpoints.all), return_exceptions=True)
-            silent: dict[Endpoint, str] = {}
+            unfit: dict[Endpoint, SendingError] = {}
             for endpoint, fault in zip(self.plane.endpoints.all, looks, strict=True):
                 if isinstance(fault, SendingError) and fault.verdict is Verdict.RETRY:
-                    silent[endpoint] = str(fault)
+                    unfit[endpoint] = fault
                     endpoint.set_aside(self.clock.monotonic_s())
                 elif isinstance(fault, SendingError):
                     raise self._misconfigured(endpoint, fault)
                 elif fault is not None:
                     raise fault
-            if len(silent) == len(looks):
-                faults = "; ".join(f"{endpoint.url} does not answer ({why})" for endpoint, why in silent.items())
+            if len(unfit) == len(looks):
+                faults = "; ".join(f"{endpoint.url} {_trouble(fault)}" for endpoint, fault in unfit.items())
+                is_any_away = any(fault.standing in _AWAY for fault in unfit.values())
+                advice = self.dialect.starting if is_any_away else "mend that"
                 raise EngineDeadError(
-                    f"{faults}; {self.dialect.starting}, or correct {self.dialect.urls}, and run the same command again"
+                    f"{faults}; {advice}, or correct {self.dialect.urls}, and run the same command again"
                 )
-            for endpoint, why in silent.items():
-                self.plane.log.silent(endpoint, why)
+            for endpoint, fault in unfit.items():
+                self.plane.log.unfit(endpoint, _trouble(fault))
             for endpoint in self.plane.endpoints.all:
-                if endpoint not in silent:
+                if endpoint not in unfit:
                     await self._check_weights(endpoint)
 
     async def _check_weights(self, endpoint: Endpoint) -> None:

@@ -517,9 +517,9 @@ class EndpointLog:
         self._busy_at_s: dict[Endpoint, float] = {}
         self._down: set[Endpoint] = set()
 
-    def silent(self, endpoint: Endpoint, why: str) -> None:
+    def unfit(self, endpoint: Endpoint, trouble: str) -> None:
         """It is set aside from the start."""
-        self._note_down(endpoint, f"does not answer ({why}); it is tried again while the others serve")
+        self._note_down(endpoint, f"{trouble}; it is tried again while the others serve")
 
     def down(self, endpoint: Endpoint, why: str) -> None:
         """It is set aside, or stays so after a canary."""

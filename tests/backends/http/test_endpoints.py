@@ -229,9 +229,10 @@ def test_what_is_told_of_servers(snapshot: SnapshotAssertion) -> None:
     """One that goes and comes back, one that was silent from the start, and a lane, which is left to its fleet."""
     said: list[str] = []
     one, lane = Endpoint("http://one/v1"), Endpoint("http://lane/v1", lane="m@0")
-    for first in (EndpointLog.down, EndpointLog.silent):
+    unfit = EndpointLog.unfit, "does not answer (no connection)"
+    for first, words in ((EndpointLog.down, "no connection"), unfit):
         news = EndpointLog("m", HandClock(), said.append)
-        first(news, one, "no connection")
+        first(news, one, words)
         news.up(one)
     EndpointLog("m", HandClock(), said.append).down(lane, "no connection")
     clock = HandClock()

@@ -21,9 +21,9 @@ from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.simulation.testing import SimulatedClock, simulate
 from tests.backends.asking import KEY, ollama_at, started
 from tests.kit import StridingClock
-from tests.sim.behaviour import Send
+from tests.sim.behaviour import Received, Send
 from tests.sim.held_time import held, in_held_time
-from tests.sim.ollama_server import OllamaServer, StubModel
+from tests.sim.ollama_server import OllamaServer, StubModel, failure
 from tests.sim.openai_run import Settings
 
 NEW = "llama3.2:3b"
@@ -145,8 +145,24 @@ def test_server_that_is_no_ollama_or_does_not_run_is_told_as_such() -> None:
     with pytest.raises(EngineDeadError, match="malformed reply"):
         start(OllamaServer(look=lambda _received, _due: Send(200, b"hello")), {})
 
-    with pytest.raises(EngineDeadError, match=r"http://127.0.0.1:9.*ollama serve.*host"):
+    with pytest.raises(EngineDeadError, match=r"http://127.0.0.1:9 does not answer.*ollama serve.*host"):
         start(OllamaServer(), {"host": "http://127.0.0.1:9"})
+
+
+@held
+async def test_server_that_cannot_load_the_model_is_told_as_one_that_answers() -> None:
+    def full(received: Received, _due: Send) -> Send | None:
+        is_chat = received.path == "/api/chat"
+        return failure(500, "model requires more system memory than is available") if is_chat else None
+
+    small, said = OllamaServer(look=full), list[str]()
+    async with OllamaServer() as sound, small, started(ollama_at(sound.host, small.host, said=said)):
+        (line,) = [line for line in said if "more system memory" in line]
+        assert line.startswith(f"model m: {small.host} cannot serve (")
+        with pytest.raises(EngineDeadError, match=r"cannot serve .*more system memory") as caught:
+            async with started(ollama_at(small.host)):
+                pass
+    assert "ollama serve" not in str(caught.value)
 
 
 def follow(*steps_s: float, is_whole: bool = False) -> tuple[list[str], float]:
