@@ -13,6 +13,8 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
+from ssl import SSLContext, create_default_context
 from typing import Final, NamedTuple
 
 import httpx
@@ -26,7 +28,7 @@ from mac_runner.backends.http.client import HttpClient
 from mac_runner.backends.http.endpoints import Endpoint
 from mac_runner.backends.ollama.settings import OllamaConfig, missing_in
 from mac_runner.backends.redaction import Redactor, bearer, key_in, redacting
-from mac_runner.client_settings import no_client_settings
+from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.clock import Clock
 from mac_runner.errors import BackendError, ConfigError, EngineDeadError, TransientBackendError
 from mac_runner.printable import printable
@@ -175,7 +177,8 @@ class OllamaBackend(HttpBackend):
 
 
 def client_of(url: str, key: str | None) -> ollama.AsyncClient:
-    """The official client at `url`, without what the environment would have it do."""
+    """The official client at `url`, without what the environment would have it do but trust certificates."""
+    trusted = certificates()  # As the environment says, which the block hides.
     with no_client_settings():
         return ollama.AsyncClient(
             url,
@@ -183,8 +186,16 @@ def client_of(url: str, key: str | None) -> ollama.AsyncClient:
             timeout=httpx.Timeout(None, connect=OLLAMA_ANSWER_S_MAX),
             limits=httpx.Limits(max_keepalive_connections=0),  # A server may close a kept one at any moment.
             follow_redirects=False,
+            verify=trusted,
             trust_env=False,
         )
+
+
+@cache
+def certificates() -> SSLContext:
+    """Those that the client of the chats trusts; to read them takes 20 ms."""
+    with no_client_settings(KEY_LOG):
+        return create_default_context()
 
 
 @contextmanager

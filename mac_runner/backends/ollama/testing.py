@@ -7,6 +7,8 @@ from mac_runner.backends.ollama.backend import (
     OLLAMA_PULL_SAY_INTERVAL_S,
     OLLAMA_PULL_STALL_S_MAX,
     OllamaBackend,
+    certificates,
+    client_of,
     follow_pull,
     survey,
     told,

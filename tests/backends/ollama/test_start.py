@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
+from ssl import PROTOCOL_TLS_SERVER, SSLContext
 
 import pytest
 from ollama import ProgressResponse
@@ -12,6 +14,8 @@ from ollama import ProgressResponse
 from mac_runner.backends.ollama.testing import (
     OLLAMA_PULL_SAY_INTERVAL_S,
     OLLAMA_PULL_STALL_S_MAX,
+    certificates,
+    client_of,
     follow_pull,
     missing_in,
 )
@@ -21,7 +25,7 @@ from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.simulation.testing import SimulatedClock, simulate
 from tests.backends.asking import KEY, ollama_at, started
 from tests.kit import StridingClock
-from tests.sim.behaviour import Received, Send
+from tests.sim.behaviour import Received, Send, head
 from tests.sim.held_time import held, in_held_time
 from tests.sim.ollama_server import OllamaServer, StubModel, failure
 from tests.sim.openai_run import Settings
@@ -163,6 +167,30 @@ async def test_server_that_cannot_load_the_model_is_told_as_one_that_answers() -
             async with started(ollama_at(small.host)):
                 pass
     assert "ollama serve" not in str(caught.value)
+
+
+def test_official_client_trusts_the_certificates_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = str(Path(__file__).with_name("localhost.pem"))
+    context, body = SSLContext(PROTOCOL_TLS_SERVER), b'{"models": []}'
+    context.load_cert_chain(own)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head(200, len(body)) + body)
+        await writer.drain()
+
+    async def program() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+            port = server.sockets[0].getsockname()[1]
+            async with client_of(f"https://127.0.0.1:{port}", None) as client:
+                assert not (await client.ps()).models
+
+    monkeypatch.setenv("SSL_CERT_FILE", own)
+    certificates.cache_clear()  # They are read once in a process.
+    try:
+        asyncio.run(program())
+    finally:
+        certificates.cache_clear()
 
 
 def follow(*steps_s: float, is_whole: bool = False) -> tuple[list[str], float]:
