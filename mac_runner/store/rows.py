@@ -133,6 +133,8 @@ class DoneRow:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             # The slower decoder takes half a surrogate pair, and the error of the conversion names the key.
             row = self.whole()
+            # It also takes NaN, which is no number of a row.
+            encode_json(row)
             outcome = {"outcome": msgspec.Raw(encode_json(row["outcome"]))} if "outcome" in row else {}
             return convert({**row, **outcome}, RecordedRow)
 

@@ -186,6 +186,14 @@ def in_pieces(data: bytes, size: int) -> Iterator[bytes]:
     return (data[i : i + size] for i in range(0, len(data), size))
 
 
+@pytest.mark.parametrize("key", ["metrics", "outcome"])
+def test_row_with_a_number_that_is_not_json_is_refused_before_anybody_adds_it_up(key: str) -> None:
+    data = encode_json({**row("a"), key: {"x": 0}}).replace(b'{"x":0}', b'{"x":NaN}')
+
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        DoneRow("a", data).parsed  # noqa: B018
+
+
 @given(st.lists(st.dictionaries(texts, texts | st.integers() | st.none(), min_size=1), max_size=5))
 def test_frames_bring_back_any_text(records: list[JsonObject]) -> None:
     found = scan(b"".join(map(encode_frame, records)))
