@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar, get_args, get_origin
 from urllib.parse import urlsplit
@@ -271,6 +272,25 @@ def leaf_fields(root: type[Settings], prefix: KeyPath = ()) -> Iterator[tuple[Ke
         else:
             star = ("*",) if is_collection(field.annotation) else ()
             yield from leaf_fields(section, (*prefix, name, *star))
+
+
+def runtime_keys(root: type[Settings], prefix: KeyPath = ()) -> Iterator[KeyPath]:
+    """What is marked RUNTIME below `root`, as whole sections or as fields; `*` is the name or index of any entry."""
+    for name, field in root.model_fields.items():
+        if _bearing(field) is RUNTIME:
+            yield (*prefix, name)
+        else:
+            for stars, section in sorted(_sections(field.annotation), key=itemgetter(0)):
+                yield from runtime_keys(section, (*prefix, name, *stars))
+
+
+def _sections(annotation: object) -> set[tuple[tuple[str, ...], type[Settings]]]:
+    """The sections of a field, each with a `*` for every collection that it is in."""
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return {((), annotation)}
+    kind = get_origin(annotation)
+    star = ("*",) if isinstance(kind, type) and issubclass(kind, Collection) else ()
+    return {((*star, *stars), section) for part in get_args(annotation) for stars, section in _sections(part)}
 
 
 def flaw_of_model(model: type[Settings]) -> str:

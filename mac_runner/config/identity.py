@@ -155,7 +155,7 @@ def _walk(path: KeyPath, old: JsonValue, new: JsonValue, beside: JsonObject) -> 
             yield path, Difference(_dotted(path), list(old_agents), list(new_agents))
         for agent_id in (known for known in old_agents if known in new_agents):
             yield from _walk((*path, agent_id), old_agents[agent_id], new_agents[agent_id], {})
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and _are_mappings((*old, *new)):
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and _have_keys((*old, *new)):
         for index, (one, other) in enumerate(zip(old, new, strict=True)):
             yield from _walk((*path, index), one, other, {})
     elif not _is_same(old, new):
@@ -178,8 +178,8 @@ def _default(path: KeyPath) -> JsonValue:
     return value
 
 
-def _are_mappings(entries: Sequence[JsonValue]) -> bool:
-    return all(isinstance(entry, dict) for entry in entries)
+def _have_keys(entries: Sequence[JsonValue]) -> bool:
+    return any(isinstance(entry, dict | list) for entry in entries)
 
 
 def _by_id(agents: JsonValue) -> Mapping[str, JsonValue]:

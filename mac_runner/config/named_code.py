@@ -39,7 +39,7 @@ from mac_runner.registry import (
     load_function,
 )
 from mac_runner.rewards import REWARD
-from mac_runner.section import RUNTIME, KeyPath, Opener, Settings, bearing_of, leaf_fields
+from mac_runner.section import KeyPath, Opener, runtime_keys
 from mac_runner.types import JsonObject, JsonValue
 
 DECODING: Final = "constrained_decoding"
@@ -104,7 +104,7 @@ class NamedCode:
             return None
         self._reward_names = loaded.spec.reward_names
         settings, model = self._settings((SETTINGS,), f"environment {name!r}", loaded.spec, given), loaded.spec.settings
-        runtime: list[JsonValue] = [".".join(map(str, path)) for path in _runtime(model)]
+        runtime: list[JsonValue] = [".".join(map(str, path)) for path in runtime_keys(model)]
         self.add(ENVIRONMENT_KEY, name, loaded.code, runtime_settings=runtime)
         return settings
 
@@ -156,7 +156,7 @@ class NamedCode:
         spec, given = loaded.spec, definition.get(SETTINGS)
         before = len(self.problems)
         settings = self._settings((*path, SETTINGS), f"backend {name!r}", spec, given)
-        runtime: list[JsonValue] = [".".join(map(str, key)) for key in _runtime(spec.settings)]
+        runtime: list[JsonValue] = [".".join(map(str, key)) for key in runtime_keys(spec.settings)]
         self.add((*path, "backend"), name, loaded.code, runtime_settings=runtime)
         if len(self.problems) > before:
             return None
@@ -269,8 +269,3 @@ def _recorded(kind: type[PluginCode | MetricCode], code: Code) -> JsonObject:
     record = kind(distribution=code.distribution, version=code.version, sha256=code.sha256, path=str(code.path))
     values: JsonObject = record.model_dump(mode="json")
     return values
-
-
-def _runtime(model: type[Settings]) -> Iterator[KeyPath]:
-    """The settings that are not part of a run's identity; `*` stands for the name or index of an entry."""
-    return (path for path, _ in leaf_fields(model) if bearing_of(model, path) is RUNTIME)

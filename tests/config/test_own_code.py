@@ -264,13 +264,18 @@ def test_what_a_game_changes_in_its_settings_stays_in_its_conversation() -> None
 
 
 READING = """\
+from typing import Annotated
 from pydantic import BaseModel
-from mac_runner import Ask, Backend, File, game
+from mac_runner import RUNTIME, Ask, Backend, File, game
 
 class Settings(BaseModel):
     one: File | None = None
     some: list[File] = []
     named: dict[str, File] | None = None
+    either: File | list[File] | None = None
+    deep: dict[str, list[File]] = {}
+    pair: tuple[File, str] | None = None
+    free: Annotated[File | None, RUNTIME] = None
 
 @game(settings=Settings)
 def reader(table):
@@ -304,7 +309,18 @@ def words(folder: str, content: str) -> None:
     Path(folder, "words.txt").write_text(content)
 
 
-@pytest.mark.parametrize("settings", [{"one": "words.txt"}, {"some": ["words.txt"]}, {"named": {"x": "words.txt"}}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"one": "words.txt"},
+        {"some": ["words.txt"]},
+        {"named": {"x": "words.txt"}},
+        {"either": "words.txt"},
+        {"either": ["words.txt"]},
+        {"deep": {"x": ["words.txt"]}},
+        {"pair": ["words.txt", "x"]},
+    ],
+)
 def test_of_a_file_that_settings_name_the_content_is_identity_and_the_place_is_not(settings: JsonObject) -> None:
     for folder, content in (("here", "a"), ("moved", "a"), ("edited", "b")):
         words(folder, content)
@@ -319,6 +335,15 @@ def test_of_a_file_that_settings_name_the_content_is_identity_and_the_place_is_n
         assert moves == ["path"]
         assert (digest.path.rpartition(".")[2], digest.file) == ("sha256", str(Path("edited/words.txt").resolve()))
         assert identity_of(before.experiment) != identity_of(other.experiment)
+
+
+def test_of_a_file_that_is_marked_runtime_nothing_is_identity() -> None:
+    words("here", "a")
+    words("edited", "b")
+
+    for before, other in zip(*(reading(folder, {"free": "words.txt"}) for folder in ("here", "edited")), strict=True):
+        assert differences(before.resolved, other.resolved).identity == ()
+        assert identity_of(before.experiment) == identity_of(other.experiment)
 
 
 def test_who_has_settings_reads_the_file_that_they_name_as_it_was_when_they_were_loaded() -> None:
