@@ -48,6 +48,8 @@ ADDRESS: Final = "address"
 """The type of pydantic's error for an impossible server address."""
 FILE: Final = "file"
 """The type of pydantic's error for a file that cannot be used; its context has the `flaw`, in words for the user."""
+FILE_PATH: Final = "file_path"
+"""The type of pydantic's error for a value that names no file."""
 LIST_OR_MAPPING: Final = "list_or_mapping"
 """The type of pydantic's error for a value of a section that may be a list too, and is neither."""
 
@@ -161,8 +163,12 @@ class File(Section):
         return data
 
     def text(self) -> str:
-        """What is in it, as UTF-8. Raises as `content` does, and UnicodeDecodeError."""
-        return self.content().decode("utf-8")
+        """What is in it, as UTF-8. Raises as `content` does, and ConfigError for what is none."""
+        try:
+            return self.content().decode("utf-8")
+        except UnicodeDecodeError as fault:
+            text = f"not UTF-8: {fault.reason} at byte {fault.start}"
+            raise ConfigError(f"{self.path}: {text}; convert it, or have the code read `content()`") from None
 
     @model_validator(mode="before")
     @classmethod
@@ -173,7 +179,7 @@ class File(Section):
         given = value if isinstance(value, dict) else {"path": value}
         name, digest = given.get("path"), given.get("sha256")
         if not isinstance(name, str):
-            raise _unusable(f"found {name!r}; allowed: the path of a file")
+            raise PydanticCustomError(FILE_PATH, "the path of a file")
         if not isinstance(info.context, Opener):
             raise _unusable(f"found {name!r}; a file is read with the experiment file that names it, and not here")
         try:

@@ -27,6 +27,7 @@ from mac_runner.registry import WORDINGS, EnvironmentSpec, environment_specs
 from mac_runner.section import (
     ADDRESS,
     FILE,
+    FILE_PATH,
     LIST_OR_MAPPING,
     PATTERN_WORDS,
     URL_PATTERN,
@@ -236,6 +237,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "none_required": "nothing",
     "json_type": "plain values",
     LIST_OR_MAPPING: "a list or a mapping",
+    FILE_PATH: "the path of a file",
 }
 _BOUNDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
     "greater_than_equal": lambda ctx: f"at least {ctx['ge']}",

@@ -360,6 +360,13 @@ def test_who_has_settings_reads_the_file_that_they_name_as_it_was_when_they_were
             one.content()
 
 
+def test_a_file_that_is_no_text_is_named() -> None:
+    Path("words.txt").write_bytes(b"a\xff")
+
+    with pytest.raises(ConfigError, match=r"words.txt: not UTF-8: invalid start byte at byte 1; convert it"):
+        File.at("words.txt").text()
+
+
 def test_a_recorded_file_need_not_be_there_any_more() -> None:
     words("here", "one two")
     both = reading("here", {"one": "words.txt"})
@@ -378,6 +385,8 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line() -> None:
         "missing": ("none.txt", "none.txt: cannot be read: No such file or directory; name a file that exists"),
         "directory": (".", ".: cannot be read: it is a directory, not a regular file; name a file that exists"),
         "no path": (3, "found 3; allowed: the path of a file"),
+        "a list": (["words.txt"], "found a list; allowed: the path of a file"),
+        "no name": ({"path": 3}, "found a mapping; allowed: the path of a file"),
         "unknown key": ({"path": "words.txt", "colour": 1}, "unknown key; allowed: path, sha256"),
         "another": (
             {"path": "words.txt", "sha256": "0" * 64},
