@@ -141,7 +141,7 @@ class DataPlane:
     def add(self, url: str, *, slots: int | None = None, lane: str | None = None, gpu: str | None = None) -> None:
         """Send requests there too; a server that was reported down is up at once, without a canary or a rest.
 
-        Where weights were updated, it is up once it has those.
+        Where weights were updated, it is up once it has those. It has answered whoever adds it.
         """
         is_new = url not in self.endpoints
         if is_new:
@@ -150,7 +150,7 @@ class DataPlane:
             return
         if self._version:
             self._bring(self.endpoints.at(url))
-        elif not is_new:
+        else:
             self.report_up(url)
 
     @property

@@ -414,6 +414,20 @@ async def test_server_that_hangs_is_found_within_40_s_and_its_requests_are_cut_o
 
 
 @simulated
+async def test_server_that_was_added_and_hangs_before_its_first_reply_is_found() -> None:
+    """A fleet has warmed its lanes: none is compiling any more."""
+    async with plane_of(servers=1, settings={"stall_s": 30}) as field:
+        (url,) = (endpoint.url for endpoint in field.plane.endpoints.all)
+        field.plane.remove(url)
+        field.plane.add(url, slots=2, lane="m@0")
+        field.servers[0].change(is_stopped=True)
+        since_s = field.now_s
+
+        assert (await ask(field, "c-0")).startswith("fault: ")
+        assert field.now_s - since_s <= HANG_S_MAX + 0.1
+
+
+@simulated
 async def test_ollama_that_is_busy_for_an_hour_is_neither_asked_for_a_word_nor_spoken_of() -> None:
     async with plane_of(servers=1, slots=1, latency_s=3600.0, counts_tokens=False, protocol="ollama") as field:
         field.plane.endpoints.all[0].silence.has_answered = True  # It has loaded the model.
