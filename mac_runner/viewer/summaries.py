@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from mac_runner.clock import Clock
-from mac_runner.errors import StoreError
+from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.runs.summary import summary_parts
 from mac_runner.store import RunContents
 from mac_runner.types import JsonObject
@@ -24,20 +24,27 @@ class SummaryKeeper:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: JsonObject | None = None
+        self._fault = ""
+        """Why there is none of what the directory holds."""
         self.made = 0
-        """How many summaries there were."""
+        """How many summaries there were, and faults in their place."""
         self._state: object = None
         """What the last one is of, or the one that is being made."""
         self._parts: Iterator[JsonObject | None] | None = None
         self._began_s, self._next_s = 0.0, float("-inf")
 
     def summary(self, contents: RunContents, is_over: Callable[[], bool], *, is_live: bool) -> JsonObject | None:
-        """The summary of what the directory holds; until it is made the one before it, or one that is written."""
+        """The summary of what the directory holds; until it is made the one before it, or one that is written.
+
+        Raises RunDirectoryError where what the directory holds cannot be added up.
+        """
         state = len(contents.state.endings), len(contents.state.sessions), contents.counts, is_live
         now_s = self._clock.monotonic_s()
         if self._parts is None and state != self._state and not (is_live and now_s < self._next_s):
-            self._parts, self._state, self._began_s = summary_parts(contents), state, now_s
+            self._parts, self._state, self._began_s, self._fault = summary_parts(contents), state, now_s, ""
         self.make_on(is_over)
+        if self._fault:
+            raise RunDirectoryError(self._fault)
         return self.written(contents) if self._known is None and not is_live else self._known
 
     def make_on(self, is_over: Callable[[], bool]) -> bool:
@@ -48,6 +55,8 @@ class SummaryKeeper:
             while (made := next(self._parts)) is None:
                 if is_over():
                     return True
+        except RunDirectoryError as fault:
+            made, self._fault = None, str(fault)
         except Exception:
             self._state, self._parts = None, None
             raise

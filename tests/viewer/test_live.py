@@ -283,6 +283,29 @@ def test_summary_is_made_in_parts_between_requests_and_then_announced(own_run: P
     assert source.run("") == RunSource(own_run).run("")
 
 
+def test_why_there_are_no_results_is_told_where_they_are_made_between_requests(
+    own_run: Path, rows: list[JsonObject]
+) -> None:
+    """The outcome of the last of many rows can be listed and not added up; pages ask again once that is found."""
+    outcome: Any = rows[-1]["outcome"]
+    odd = {**outcome, "players": [{**player, "measures": 3} for player in outcome["players"]]}
+    append(own_run, done_frame({**rows[-1], "task_id": "odd", "outcome": odd}))
+    source = sliced(own_run)
+    source.index("", 0, None)
+    while source.read_on():
+        pass
+
+    source.run("")
+    known = source.pulse("").state
+    while source.read_on():
+        pass
+
+    assert source.pulse("").state != known
+    for _ in range(2):
+        with pytest.raises(RunDirectoryError, match="odd"):
+            source.run("")
+
+
 @pytest.mark.ci
 def test_first_rows_are_answered_before_the_journal_is_read(own_run: Path, rows: list[JsonObject]) -> None:
     """The head says so; a conversation is there by its number; more requests do not read on, `read_on` does."""
