@@ -30,7 +30,7 @@ from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.latency import Calibration, Calibrations
 from mac_runner.runs.engines import Engine, plan_engines
 from mac_runner.runs.fleet import fleet_plan
-from mac_runner.runs.setup import ExperimentSet
+from mac_runner.runs.setup import ExperimentSet, located
 from mac_runner.runs.sweeps import SWEEP_S, EngineName, calibrate
 from mac_runner.types import JsonObject
 
@@ -129,7 +129,8 @@ async def _alone(engine: Engine, clock: Clock, say: Callable[[str], None]) -> As
     definition = one_server(engine.definition)
     backend = replace(engine, definition=definition).build(clock, say, can_pull=False)
     try:
-        await backend.start()
+        with located(engine.loaded, ("model_definitions", engine.model)):
+            await backend.start()
         settings = definition.backend_settings
         urls, parallel = getattr(settings, "base_urls", ()), tensor_parallel_of(definition)
         version = await _served_version(definition.backend, urls[0]) if urls else _version(definition)

@@ -238,6 +238,32 @@ def test_a_run_is_checked_without_the_files_of_its_engines_and_with_those_of_its
     at_once("verify runs/sung --trust").refused("the file that the run was played with is not here", missing, "--trust")
 
 
+@pytest.mark.ci
+def test_an_engine_that_refuses_to_start_is_named_with_its_place_by_every_verb_that_starts_it(
+    aviary: Lab, at_once: AtOnce
+) -> None:
+    refuses = """
+from pydantic import BaseModel
+from mac_runner import Backend, ConfigError
+
+class Bird(Backend):
+    class Settings(BaseModel):
+        mood: str
+
+    async def start(self):
+        raise ConfigError("it is moulting")
+
+    async def generate(self, request):
+        return "never"
+"""
+    (aviary.path / "bird.py").write_text(refuses)
+    file = aviary.write(birds(metrics=()))
+    for verb in ("run", "doctor", "calibrate"):
+        ended = at_once(verb, file)
+        assert f"{file}:" in (said := ended.stdout + ended.stderr), verb
+        assert "model_definitions.bird: it is moulting" in said
+
+
 BAD = (
     ("a.py", "x = 1", "bird.backend", "./a.py:x"),
     ("b.py", "class B: pass", "bird.backend", "./b.py:B"),
