@@ -87,7 +87,9 @@ async def _asked(backend: Backend, request: Request, clock: Clock) -> Reply:
     except (ConnectionError, TimeoutError) as fault:
         raise TransientBackendError(said_by(fault), is_unreachable=isinstance(fault, ConnectionError)) from fault
     except FormRefusedError as fault:
-        raise fault if form is None else form.refused(fault) from fault
+        if form is None:
+            raise
+        raise form.refused(fault) from fault
     if form is not None:
         form.kept(sent)
     if latency is not None:
