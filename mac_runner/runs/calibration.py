@@ -19,7 +19,6 @@ from mac_runner.backends.factory import backend_on_fleet
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock
 from mac_runner.config import ModelDefinition, Written
-from mac_runner.config.experiment import section_key
 from mac_runner.config.materials import MaterialError, read_calibrations
 from mac_runner.errors import ConfigError
 from mac_runner.fleet.gpus import discover
@@ -141,16 +140,13 @@ async def _alone(engine: Engine, clock: Clock, say: Callable[[str], None]) -> As
 
 
 def one_server(definition: ModelDefinition) -> ModelDefinition:
-    """The same model on one of its servers, and without a `latency` that delays its replies."""
+    """The same model on one of its servers."""
     settings, update = definition.backend_settings, dict[str, object]()
     if urls := getattr(settings, "base_urls", ()):
         update = {"base_urls": urls[:1], "max_in_flight": max(1, settings.max_in_flight // len(urls))}
     elif getattr(settings, "data_parallel_size", 1) > 1:
         update = {"data_parallel_size": 1}
-    changed: dict[str, object] = {"latency": None}
-    if update:
-        changed[section_key(definition.backend)] = settings.model_copy(update=update)
-    return definition.model_copy(update=changed)
+    return definition.with_settings(settings.model_copy(update=update)) if update else definition
 
 
 def checkpoint_of(name: str, definition: ModelDefinition) -> str:
