@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.http.testing import HttpBackend, OpenaiDialect
+from mac_runner.backends.http.testing import HttpBackend, OpenaiDialect, VllmWeights
 from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.clock import SystemClock
 from mac_runner.fleet.testing import LoopbackPorts
@@ -130,9 +130,8 @@ def test_updated_server_computes_with_the_new_weights_and_replies_name_their_ver
     base_url: str, tiny_model: Path, tmp_path: Path
 ) -> None:
     config = OpenaiConfig.model_validate({"model": "tiny", "base_urls": [base_url], "server": "vllm"})
-    backend = HttpBackend(
-        "m", OpenaiDialect(config, has_tokens=True), key=None, clock=SystemClock(), say=lambda line: None
-    )
+    dialect, weights = OpenaiDialect(config, has_tokens=True), VllmWeights(lambda _url: None)
+    backend = HttpBackend("m", dialect, key=None, weights=weights, clock=SystemClock(), say=lambda line: None)
 
     async def is_running() -> bool:
         (endpoint,) = backend.plane.endpoints.all
