@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from mac_runner.backends.base import Backend
@@ -103,8 +104,10 @@ class HttpBackend(Backend):
             looks = await asyncio.gather(*map(self.look, self.plane.endpoints.all), return_exceptions=True)
             unfit: dict[Endpoint, SendingError] = {}
             for endpoint, fault in zip(self.plane.endpoints.all, looks, strict=True):
+                endpoint.first_look = None
                 if isinstance(fault, SendingError) and fault.verdict is Verdict.RETRY:
                     unfit[endpoint] = fault
+                    endpoint.first_look = partial(self.look, endpoint)
                     endpoint.set_aside(self.clock.monotonic_s())
                 elif isinstance(fault, SendingError):
                     raise self._misconfigured(endpoint, fault)

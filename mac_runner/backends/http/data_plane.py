@@ -39,6 +39,7 @@ from mac_runner.backends.updates import OneAtATime
 from mac_runner.clock import Clock
 from mac_runner.errors import (
     BackendError,
+    ConfigError,
     EngineDeadError,
     FormRefusedError,
     RequestRefusedError,
@@ -521,7 +522,8 @@ class DataPlane:
             is_known = settings is None or _SETTINGS(settings) in endpoint.proven
             if endpoint.probes != before and (is_known or not endpoint.is_up):
                 return
-            fault = await self.canary(endpoint, settings) or await self._lack(endpoint)
+            fault = await self._first_look(endpoint)
+            fault = fault or await self.canary(endpoint, settings) or await self._lack(endpoint)
             endpoint.probes += 1
             endpoint.fault = str(fault or "")
             is_of_settings = settings is not None and fault is not None and fault.standing is Standing.REFUSING
@@ -537,6 +539,25 @@ class DataPlane:
             endpoint.rest_longer(self._clock.monotonic_s(), pause_s=fault.retry_after_s)
             if self.endpoints.denials is None:  # Otherwise the run ends, and says so.
                 self.log.down(endpoint, str(fault))
+
+    async def _first_look(self, endpoint: Endpoint) -> SendingError | None:
+        """What is wrong with an endpoint that could not be looked at when the backend started; None if nothing is."""
+        if endpoint.first_look is None:
+            return None
+        try:
+            await endpoint.first_look()
+        except SendingError as fault:
+            return SendingError(
+                str(fault), standing=Standing.DOUBTFUL, verdict=fault.verdict, retry_after_s=fault.retry_after_s
+            )
+        except EngineDeadError as fault:
+            return SendingError(str(fault), standing=Standing.DOUBTFUL)
+        except ConfigError as fault:
+            if str(fault) != endpoint.fault:
+                self.log.say(endpoint, f" cannot serve ({fault})")
+            return SendingError(str(fault), standing=Standing.DOUBTFUL, verdict=Verdict.FAIL_CONVERSATION)
+        endpoint.first_look = None
+        return None
 
     async def canary(self, endpoint: Endpoint, settings: Sampling | None = None) -> SendingError | None:
         """Ask the endpoint for one token, or for a reply with these settings; None when it comes."""

@@ -19,7 +19,7 @@ import asyncio
 import math
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
@@ -81,6 +81,8 @@ class Endpoint:
     """What the chat template of its model takes, as far as it has said."""
     proven: set[object] = field(default_factory=set)
     """The settings of agents with which it has answered a request or a canary."""
+    first_look: Callable[[], Awaitable[None]] | None = None
+    """What is to be found out before it serves, where that failed at the start."""
     denial: str | None = None
     """Why it refuses every request; None while it is not known to."""
     fault: str = ""

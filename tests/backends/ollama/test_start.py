@@ -11,6 +11,7 @@ from ssl import PROTOCOL_TLS_SERVER, SSLContext
 import pytest
 from ollama import ProgressResponse
 
+from mac_runner.backends.http.testing import ENDPOINT_REST_S_MAX
 from mac_runner.backends.ollama.testing import (
     OLLAMA_PULL_SAY_INTERVAL_S,
     OLLAMA_PULL_STALL_S_MAX,
@@ -26,9 +27,10 @@ from mac_runner.simulation.testing import SimulatedClock, simulate
 from tests.backends.asking import KEY, ollama_at, started
 from tests.kit import StridingClock
 from tests.sim.behaviour import Received, Send, head
-from tests.sim.held_time import held, in_held_time
+from tests.sim.held_time import held, in_held_time, move
 from tests.sim.ollama_server import OllamaServer, StubModel, failure
 from tests.sim.openai_run import Settings
+from tests.sim.requests import request
 
 NEW = "llama3.2:3b"
 ROOM: Settings = {"model": NEW, "num_ctx": 2048}
@@ -87,6 +89,26 @@ async def test_server_of_several_that_will_not_do_is_named(lacking: OllamaServer
         with pytest.raises(ConfigError, match=lacking.host):
             async with started(ollama_at(sound.host, lacking.host, settings=settings)):
                 pass
+
+
+@held
+async def test_server_that_was_away_at_the_start_is_looked_at_before_it_serves() -> None:
+    sound, late, said = OllamaServer(), OllamaServer(version="0.5.0"), list[str]()
+    async with sound, late:
+        await late.die()
+        async with started(ollama_at(sound.host, late.host, said=said)) as backend:
+            await late.__aenter__()
+            endpoint = backend.plane.endpoints.at(late.host)
+            for version in (late.version, sound.version):
+                late.version, probes = version, endpoint.probes
+                move(ENDPOINT_REST_S_MAX)
+                while endpoint.probes == probes:
+                    await backend.generate(request())
+
+    (line,) = [line for line in said if "0.5.0" in line]
+    assert line.startswith(f"model m: {late.host} cannot serve (")
+    assert len(late.loads) == len(late.chats) == 1  # Nothing is asked of the model before its server will do.
+    assert said[-1] == f"model m: {late.host} serves again"
 
 
 def test_long_pull_is_told_of_at_a_bounded_rate() -> None:
