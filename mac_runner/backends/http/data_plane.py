@@ -622,7 +622,7 @@ class DataPlane:
     @property
     def _started(self) -> HttpClient:
         if self._client is None:
-            raise EngineDeadError("this backend was not started")
+            raise EngineDeadError("this backend was not started, or it is closed")
         return self._client
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from mac_runner.backends.testing import WITHHELD
 from mac_runner.errors import EngineDeadError, TransientBackendError
 from tests.backends.asking import KEY, Wire, backend_of, error_of, found, only, reply_of, started, up
-from tests.sim.behaviour import echo, squeezed
+from tests.sim.behaviour import Hang, Received, echo, squeezed
 from tests.sim.held_time import held
 from tests.sim.requests import request
 
@@ -66,3 +68,20 @@ async def test_start_needs_one_server_that_answers(wire: Wire) -> None:
     with pytest.raises(EngineDeadError, match=f"{late.host}.* does not answer"):
         async with started(backend_of(late, key=KEY)):
             pass
+
+
+@held
+async def test_request_under_way_when_its_backend_is_closed_is_told_that(wire: Wire) -> None:
+    has_come = asyncio.Event()
+
+    def script(_received: Received) -> Hang:
+        has_come.set()
+        return Hang()
+
+    server = wire.serve(script)
+    async with server, started(backend_of(server, key=KEY)) as backend:
+        asking = asyncio.create_task(found(backend))
+        await has_come.wait()
+        await backend.close()
+
+    assert "closed" in str(await asking)
