@@ -221,13 +221,14 @@ class Onward(Enum):
 class Endpoints:
     """The servers of one model.
 
-    `in_flight_max` requests at most are in flight, which are the slots of endpoints without a number of their own.
+    `in_flight_max` requests at most are in flight, which are the slots of endpoints without a number of their own; each
+    has one at least.
     `on_change` is called whenever another set of them is open.
     """
 
     def __init__(self, urls: Iterable[str] = (), *, in_flight_max: int | None = None) -> None:
         self.on_change: Callable[[], None] = _unheard
-        self._in_flight_max = in_flight_max
+        self._in_flight_max = sys.maxsize if in_flight_max is None else in_flight_max
         self._homes: OrderedDict[str, Endpoint] = OrderedDict()
         self._failed: OrderedDict[str, set[Endpoint]] = OrderedDict()
         self._by_url: dict[str, Endpoint] = {}
@@ -240,16 +241,12 @@ class Endpoints:
     def _renew(self) -> None:
         self.all = tuple(self._by_url.values())
         self._open = tuple(endpoint for endpoint in self.all if endpoint.is_open)
-        share = self._share
+        share, left = divmod(self._in_flight_max, max(1, len(self._open)))
         for endpoint in self.all:
-            endpoint.width = endpoint.slots or share
+            endpoint.width = endpoint.slots or max(1, share)
+        for endpoint in self._open[:left]:
+            endpoint.width = endpoint.slots or share + 1
         self.on_change()
-
-    @property
-    def _share(self) -> int:
-        if self._in_flight_max is None:
-            return sys.maxsize
-        return -(-self._in_flight_max // max(1, len(self._open)))
 
     def add(self, endpoint: Endpoint) -> None:
         """One more. Its URL is not among the others."""

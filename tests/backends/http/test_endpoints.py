@@ -53,6 +53,15 @@ def test_new_conversations_go_where_least_is_in_flight_or_are_spread(endpoints: 
     assert chosen(endpoints, "x").url == "http://b/v1"
 
 
+@pytest.mark.parametrize(("most", "widths"), [(8, [3, 3, 2]), (9, [3, 3, 3]), (1, [1, 1, 1])])
+def test_what_is_in_flight_at_most_is_shared_out_among_those_that_are_open(most: int, widths: list[int]) -> None:
+    endpoints = Endpoints(URLS, in_flight_max=most)
+    assert [endpoint.width for endpoint in endpoints.all] == widths
+
+    endpoints.all[0].set_aside(0.0)
+    assert endpoints.slots == max(most, 2)
+
+
 def test_conversation_stays_with_its_endpoint_whatever_the_load(endpoints: Endpoints) -> None:
     home = chosen(endpoints, "x")
     home.in_flight = 100
