@@ -135,12 +135,12 @@ class OllamaBackend(HttpBackend):
         return True
 
     async def _pull(self, client: ollama.AsyncClient, url: str) -> None:
+        model = self._config.model
+        what = model if len(self._config.host) == 1 else f"{model} at {url}"
         async with self._asking(url, None):
             try:
-                progress = await client.pull(self._config.model, stream=True)
-                await follow_pull(
-                    self._config.model, progress, clock=self.clock, say=self._say, redactor=self.plane.redactor
-                )
+                progress = await client.pull(model, stream=True)
+                await follow_pull(what, progress, clock=self.clock, say=self._say, redactor=self.plane.redactor)
             except ollama.ResponseError as error:
                 if _NO_MANIFEST in error.error:
                     raise self.error(f"{url}: {self.plane.redactor.quoted(error.error)}", "model") from None

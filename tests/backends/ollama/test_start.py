@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from ssl import PROTOCOL_TLS_SERVER, SSLContext
 
@@ -117,6 +118,17 @@ def test_long_pull_is_told_of_at_a_bounded_rate() -> None:
 
     assert 8 <= len(lines) <= 13
     assert all(re.fullmatch(rf"pulling {NEW}: .* \d+% of 2,000 MB", line) for line in lines[1:-1])
+
+
+@held
+async def test_pull_of_several_servers_says_where_each_goes() -> None:
+    said: list[str] = []
+    first, second = (OllamaServer(library={NEW: StubModel()}) for _ in range(2))
+    async with AsyncExitStack() as stack:
+        hosts = [(await stack.enter_async_context(server)).host for server in (first, second)]
+        await stack.enter_async_context(started(ollama_at(*hosts, settings=ROOM, is_pulling=True, said=said)))
+
+    assert {line for line in said if "done" in line} == {f"pulling {NEW} at {host}: done" for host in hosts}
 
 
 def test_context_that_nobody_chose_is_told() -> None:
