@@ -51,7 +51,10 @@ _LEVELS_MAX: Final = 3
 _REPLY_KEY_CHARS_MIN: Final = 8
 _REPLY_RUN_CHARS: Final = 16
 _REPLY_SHARE: Final = 8
-"""A reply is withheld if it has a run of the key of 16 characters and of an eighth of the key."""
+"""A reply is withheld if it has a run of the key of 16 characters and of an eighth of the key.
+
+Half of such a run will do where it is a whole one of `_pieces_of_runs`.
+"""
 
 _TO_BASE64_OF_URLS: Final = str.maketrans("+/", "-_")
 
