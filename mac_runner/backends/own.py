@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
@@ -62,7 +62,7 @@ def own_spec(plugin: Plugin) -> BackendSpec[Any]:
     """The spec of a backend by its object. Raises ConfigError: what is wrong with it, where, and what to do."""
     value = plugin.value
     if isinstance(value, BackendSpec):
-        return value
+        return replace(value, build=partial(_built_by, plugin, value))
     refused = partial(_refused, plugin)
     if not isinstance(value, type):
         raise refused(f"it is {type(value).__name__}; {_SHAPE}")
@@ -125,17 +125,32 @@ def _build(plugin: Plugin, value: type, honours: frozenset[str], request: Backen
             key=("model_definitions", request.name, "record_tokens"),
         )
     arguments = () if _of(value, "Settings") is None else (request.settings,)
-    key = ("model_definitions", request.name, "backend")
     try:
         with boundary(_InitError, plugin.name):
             own = value(*arguments)
     except _InitError as fault:
-        cause = fault.__cause__ or fault
-        text = f"{'.'.join(key)}: {plugin.name!r} cannot be made: {place_of(cause)}; mend its __init__"
+        cause, mend = fault.__cause__ or fault, "mend its __init__"
         if isinstance(cause, TypeError):
-            text += ", which takes the settings where the class has `Settings`, and else nothing"
-        raise ConfigError(text, key=key) from cause
+            mend += ", which takes the settings where the class has `Settings`, and else nothing"
+        raise _not_made(plugin, request, cause, mend) from cause
     return OwnBackend(plugin, own, needs_trace=request.record_tokens)
+
+
+def _built_by(plugin: Plugin, spec: BackendSpec[Any], request: BackendRequest[Any]) -> Backend:
+    """What a spec of a user's own builds; what its code raises names the line."""
+    try:
+        with boundary(_InitError, plugin.name):
+            return spec.build(request)
+    except _InitError as fault:
+        cause = fault.__cause__ or fault
+        if isinstance(cause, ModuleNotFoundError):
+            raise cause from None  # Who asked for the backend says what to install.
+        raise _not_made(plugin, request, cause, "mend the `build` of its spec") from cause
+
+
+def _not_made(plugin: Plugin, request: BackendRequest[Any], cause: BaseException, mend: str) -> ConfigError:
+    key = ("model_definitions", request.name, "backend")
+    return ConfigError(f"{'.'.join(key)}: {plugin.name!r} cannot be made: {place_of(cause)}; {mend}", key=key)
 
 
 def _check_agents(honours: frozenset[str], request: BackendRequest[Any]) -> None:

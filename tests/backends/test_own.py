@@ -24,7 +24,9 @@ from mac_runner.errors import (
     TransientBackendError,
 )
 from mac_runner.plugins import Code, Plugin
+from mac_runner.registry import BackendSpec
 from mac_runner.scheduler.testing import generate
+from mac_runner.section import NoSettings
 from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import FinishReason, Reply, Request, TokenCount, TokenTrace
@@ -303,3 +305,25 @@ def test_an_init_that_fails_is_bad_input_before_anything_starts(init: Callable[.
 
 def test_a_text_is_a_reply() -> None:
     assert reply_of(built(type("Short", (), {"generate": returning("hello")}))) == Reply(text="hello")
+
+
+def test_what_a_spec_of_ones_own_builds_is_refused_by_its_name_where_its_code_raises() -> None:
+    class Countless(Backend):
+        """It lacks `capacity`."""
+
+        async def generate(self, request: Request) -> Reply:
+            return Reply(text="never")
+
+    def build(asked: BackendRequest[Any]) -> Backend:
+        return Countless()  # type: ignore[abstract]
+
+    with pytest.raises(
+        ConfigError, match=r"model_definitions\.m\.backend: './bird\.py:Bird' cannot be made: .*capacity"
+    ):
+        built(BackendSpec(settings=NoSettings, build=build, variants=lambda settings: [("bird", settings)]))
+
+    def missing(asked: BackendRequest[Any]) -> Backend:
+        raise ModuleNotFoundError("no bird", name="bird")
+
+    with pytest.raises(ModuleNotFoundError, match="no bird"):
+        built(BackendSpec(settings=NoSettings, build=missing, variants=lambda settings: [("bird", settings)]))
