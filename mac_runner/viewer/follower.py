@@ -226,6 +226,10 @@ class Follower:
 
     # Looking.
 
+    def let_go(self) -> None:
+        """Give up the list that is being built."""
+        self._refill = None
+
     @property
     def _known_tail(self) -> JournalTail:
         assert self._tail is not None, "the first look has been taken"

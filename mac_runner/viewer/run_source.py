@@ -145,6 +145,11 @@ class RunSource:
     def is_reading(self, slug: str) -> bool:  # noqa: D102
         return self._run(slug).follower.is_reading
 
+    def let_go(self) -> None:  # noqa: D102
+        for run in self._runs.values():
+            run.summaries.let_go()
+            run.follower.let_go()
+
     def read_on(self) -> bool:  # noqa: D102
         if not self._runs:
             with suppress(MacRunnerError):

@@ -73,6 +73,7 @@ class Viewer:
             self._reading.cancel()
         await self._live.close()
         await self._runner.cleanup()
+        self._worker.submit(self._source.let_go)
         self._worker.shutdown(wait=False)
         self._engines_worker.shutdown(wait=False)
 

@@ -101,3 +101,7 @@ class Source(Protocol):
         Other answers are of what was read until then. Raises nothing: what cannot be read fails where it is asked for.
         """
         ...
+
+    def let_go(self) -> None:
+        """Close the files of what is half read; it is read anew if anybody asks again."""
+        ...

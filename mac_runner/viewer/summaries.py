@@ -65,6 +65,11 @@ class SummaryKeeper:
         self._known, self._parts, self.made = made, None, self.made + 1
         return False
 
+    def let_go(self) -> None:
+        """Give up what is being made."""
+        if self._parts is not None:
+            self._state, self._parts = None, None
+
     def written(self, contents: RunContents) -> JsonObject | None:
         """`summary.json`, where nothing was recorded after it."""
         layout, disk = contents.layout, contents.disk

@@ -372,6 +372,28 @@ def test_streams_send_the_rest_and_pages_of_all_wait_for_it(own_run: Path, rows:
     assert page.ids == ended(own_run)
 
 
+def test_what_is_half_read_leaves_no_file_open_once_nobody_asks(own_run: Path, rows: list[JsonObject]) -> None:
+    """A summary that is being made reads the journal, part by part."""
+    source = sliced(own_run)
+    while source.is_reading(""):
+        source.read_on()
+    source.run("")
+    assert is_open(segment_of(own_run))
+
+    source.let_go()
+
+    assert not is_open(segment_of(own_run))
+    source.run("")
+    while source.read_on():
+        pass
+    assert not is_open(segment_of(own_run))
+
+
+def is_open(path: Path) -> bool:
+    """Whether this process has a file open."""
+    return str(path) in {os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")}
+
+
 def test_journal_that_is_replaced_while_it_is_read_is_shown_anew(own_run: Path, rows: list[JsonObject]) -> None:
     source = sliced(own_run)
     source.index("", 0, None)
