@@ -44,7 +44,6 @@ OLLAMA_PULL_STALL_S_MAX: Final = 300.0
 """How long a pull may bring nothing."""
 OLLAMA_PULL_SAY_INTERVAL_S: Final = 5.0
 _VERSION_CHARS_MAX: Final = 40
-_VERSION_PATH: Final = "/api/version"
 _NOT_FOUND: Final = 404
 _FIRST_STATUS: Final = 100
 _NO_MANIFEST: Final = "file does not exist"
@@ -71,13 +70,7 @@ class OllamaBackend(HttpBackend):
     ) -> None:
         self._key = key_in(os.environ, KEY_VARIABLE)
         self._dialect = OllamaDialect(config)
-        super().__init__(
-            name,
-            self._dialect,
-            key=self._key,
-            clock=clock,
-            say=say,
-        )
+        super().__init__(name, self._dialect, key=self._key, clock=clock, say=say)
         self._config = config
         self._settings = settings
         self._has_thinkers = has_thinkers
@@ -91,7 +84,7 @@ class OllamaBackend(HttpBackend):
         """
         url = endpoint.url
         async with self._asking(url, OLLAMA_ANSWER_S_MAX):
-            version = _version_in(await self.plane.json(endpoint, _VERSION_PATH))
+            version = _version_in(await self.plane.json(endpoint, self._dialect.look_path))
         if (missing := missing_in(version, settings=self._settings)) is not None:
             shown = self.plane.redactor.quoted(version, _VERSION_CHARS_MAX)
             raise self.error(f"Ollama {shown} at {url} will not do: {missing}")
@@ -313,7 +306,7 @@ async def survey(url: str, clock: Clock) -> Survey:
     with redacting(redactor):
         try:
             async with asyncio.timeout(OLLAMA_ANSWER_S_MAX), client_of(url, key) as client:
-                page = await web.get(URL(url.rstrip("/") + _VERSION_PATH), deadline_s=OLLAMA_ANSWER_S_MAX)
+                page = await web.get(URL(url.rstrip("/") + dialect.look_path), deadline_s=OLLAMA_ANSWER_S_MAX)
                 version = _version_in(page_of(page, dialect, clock.utc_now(), redactor))
                 with told(dialect, clock, redactor):
                     listed = await client.list()
