@@ -20,7 +20,7 @@ from mac_runner.reports import GridRow, Totals, grid_tables, summarise, summary_
 from mac_runner.reports.testing import drawn
 from mac_runner.results import Table
 from mac_runner.runs.summary import summary_of as summary_of_run
-from mac_runner.store import Disk, has_run, read_run, run_directories
+from mac_runner.store import Disk, has_run, read_run
 from mac_runner.store.testing import decode_frame, decode_manifest, encode_frame, entry, index_line
 from mac_runner.types import JsonObject, JsonValue
 
@@ -180,7 +180,7 @@ def stale_files(directory: Path, *, disk: Disk | None = None) -> list[str]:
     The run has ended: index, manifest and summary are those of all its sessions.
     """
     tops = [directory] if has_run(directory, disk=disk) else filter(has_run, directory.iterdir())
-    return [name for top in tops for run in run_directories(top, disk=disk) for name in _stale(run, disk)]
+    return [name for top in tops for name in _stale(top, disk)]
 
 
 def _stale(run: Path, disk: Disk | None) -> list[str]:

@@ -27,7 +27,7 @@ from mac_runner.reports import (
     write_tables,
 )
 from mac_runner.results import Table
-from mac_runner.runs.claims import surveyed
+from mac_runner.runs.claims import check
 from mac_runner.runs.engines import EnginePlan, plan_engines
 from mac_runner.runs.mirrored import mirrored
 from mac_runner.runs.play import Player, Results, results_if_complete
@@ -137,7 +137,9 @@ def describe(request: RunRequest, *, is_quiet: bool) -> Exit:
         lambda line: _say(line, is_quiet=is_quiet),
         is_dry=True,
     )
-    surveys = {setup.slug: surveyed(chosen, setup) for setup in chosen.setups}
+    if chosen.claimed is not None:
+        check(chosen)
+    surveys = {setup.slug: setup.survey() for setup in chosen.setups}
     lines = [*(_of_one(chosen, surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines))]
     if on_fleet := [engine.name for engine in engines.engines.values() if engine.is_on_fleet]:
         lines.append(f"fleet          {', '.join(on_fleet)}; mac-run fleet plan shows where their engines run")

@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store import has_run, is_grid
-from mac_runner.store.shards import is_shards
 from mac_runner.threads import on_thread
 from mac_runner.viewer.listening import Address, Opening, listening_at, url_of
 
@@ -39,10 +38,6 @@ def view(directory: Path, address: Address, *, is_opened: bool, is_trusted: bool
 
     address.check()
     if not is_grid(directory) and not has_run(directory):
-        if is_shards(directory):
-            raise RunDirectoryError(
-                f"{directory} holds shards, and none has begun: there is nothing to show until a worker plays one"
-            )
         raise RunDirectoryError(
             f"{directory} is not the directory of a run or a grid: name one that mac-run wrote, such as runs/NAME"
         )

@@ -1,28 +1,28 @@
-"""Shards that several workers claim: the next free one, and the merge by the last worker.
+"""Shards that several workers claim: the next free one, and the end of the run by the worker that finds it.
 
-A claim is the lock on the run directory of a shard. So a shard whose worker has died is free again: at once on this
-machine, and after its lease where workers on several machines share a network filesystem.
+A claim is a lease on a shard of the run. So a shard whose worker has died is free again: at once on this machine, and
+after its lease where workers on several machines share a network filesystem.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
-from mac_runner.clock import Clock, pause
+from mac_runner.clock import Clock, iso, pause
 from mac_runner.config import identity_of
-from mac_runner.errors import RunDirectoryError, RunLockedError
+from mac_runner.errors import RunLockedError
+from mac_runner.plan import Shard
 from mac_runner.printable import counted
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.runs.stream import OpenRun
-from mac_runner.runs.summary import grid_results, summary_of
-from mac_runner.store import Disk, ShardsRecord, Survey, merge_runs, open_grid
-from mac_runner.store.grid import join_grid, read_grid
-from mac_runner.store.layout import SUMMARY
-from mac_runner.store.lock import read_owner
-from mac_runner.store.shards import begin_shards, check_shards, is_merged, make_claimable
-from mac_runner.store.workers import worker_events
+from mac_runner.runs.summary import grid_results
+from mac_runner.store import Disk, LeasesRecord, open_grid
+from mac_runner.store.grid import join_grid
+from mac_runner.store.layout import LEASES, SUMMARY, lease_directory
+from mac_runner.store.leases import begin_leases, check_leases, make_claimable
+from mac_runner.store.lock import Owner, read_owner
 
 LOOK_INTERVAL_S: Final = 1.0
 """How often a worker without a shard looks whether one has become free."""
@@ -36,8 +36,8 @@ OPENED_AHEAD: Final = 2
 class Claims:
     """The shards that are left, as far as this worker knows, and the next one that it may have.
 
-    `open_claimed` opens the run directory of a shard, and raises RunLockedError when another process holds it.
-    `is_free` says that no process is known to be at work there.
+    `open_claimed` opens a shard, and raises RunLockedError when another process holds it. `is_free` says that no
+    process is known to be at work there.
     """
 
     ahead: float = OPENED_AHEAD
@@ -62,9 +62,9 @@ class Claims:
 
     def waits_for(self) -> str:
         """The shards that are left, in words, and who holds the first of them."""
-        held = [(part.directory, read_owner(Disk(), part.directory)) for part in self._left[:_NAMED_MAX]]
+        held = [(place_of(part), holder(part)) for part in self._left[:_NAMED_MAX]]
         more = f" and {len(self._left) - len(held)} more" if len(self._left) > len(held) else ""
-        names = (f"{directory.name} ({owner or 'nobody left a name'})" for directory, owner in held)
+        names = (f"{place.name} ({owner or 'nobody left a name'})" for place, owner in held)
         return f"{counted(len(self._left), 'shards')} that other processes hold: {', '.join(names)}{more}"
 
     def open_next(self) -> OpenRun | None:
@@ -83,9 +83,20 @@ class Claims:
         return None
 
 
+def place_of(part: Setup) -> Path:
+    """Where the holder of a shard leaves its note."""
+    assert part.lease is not None, "only a part of a set that is claimed is a shard"
+    return lease_directory(part.directory, part.lease.shard)
+
+
+def holder(part: Setup) -> Owner | None:
+    """Who has left a note at a shard, or has the whole run."""
+    return read_owner(Disk(), place_of(part)) or read_owner(Disk(), part.directory)
+
+
 def is_free(part: Setup) -> bool:
-    """Whether no process has left its note in the directory of a shard."""
-    return read_owner(Disk(), part.directory) is None
+    """Whether no process has left its note at a shard."""
+    return read_owner(Disk(), place_of(part)) is None
 
 
 def is_complete(part: Setup) -> bool:
@@ -94,96 +105,81 @@ def is_complete(part: Setup) -> bool:
 
 
 def prepare(part: Setup) -> None:
-    """Make the directory of a shard, so that it can be locked."""
-    make_claimable(part.directory)
+    """Make the place of a shard's lock, so that it can be locked."""
+    assert part.lease is not None, "only a part of a set that is claimed is a shard"
+    make_claimable(part.directory, part.lease.shard)
 
 
-def parts_left(chosen: ExperimentSet) -> dict[str, list[Setup]]:
+def shards_left(chosen: ExperimentSet) -> dict[str, list[Shard]]:
     """The shards of each experiment, by its slug, that are not known to be complete."""
     assert chosen.claimed is not None, "only a set that is claimed has shards"
-    parts = {setup.slug: [*setup.parts(chosen.claimed)] for setup in chosen.setups if not is_merged(setup.directory)}
-    return {
-        slug: left for slug, each in parts.items() if (left := [p for p in each if not (is_free(p) and is_complete(p))])
-    }
+    left: dict[str, list[Shard]] = {}
+    for setup in chosen.setups:
+        parts = [] if is_finished(setup) else setup.parts(chosen.claimed)
+        if found := [shard for shard, part in parts if not (is_free(part) and is_complete(part))]:
+            left[setup.slug] = found
+    return left
+
+
+def is_finished(setup: Setup) -> bool:
+    """Whether nothing is left to do for any worker in the directory of an experiment."""
+    return not Disk().exists(setup.directory / LEASES) and setup.is_complete(despite_settings=True)
 
 
 def check(chosen: ExperimentSet) -> None:
     """Refuse a directory that these shards have no place in; changes nothing."""
     for setup in chosen.setups:
-        check_shards(setup.directory, _record(chosen, setup))
+        check_leases(setup.directory, _record(chosen, setup), setup.loaded.resolved)
 
 
-def begin(chosen: ExperimentSet) -> None:
-    """Make the directories of shards, or join those there."""
+def begin(chosen: ExperimentSet, left: Iterable[str], clock: Clock) -> None:
+    """Have runs whose shards can be claimed, of the experiments with something left."""
     if chosen.grid is not None:
         join_grid(chosen.directory, chosen.asked)
+    wanted = {*left}
     for setup in chosen.setups:
-        begin_shards(setup.directory, _record(chosen, setup))
+        if setup.slug in wanted:
+            at = iso(clock.utc_now())
+            begin_leases(setup.directory, _record(chosen, setup), setup.loaded.resolved, setup.tasks, at=at)
 
 
-def is_all_merged(chosen: ExperimentSet) -> bool:
+def is_over(chosen: ExperimentSet) -> bool:
     """Whether nothing is left to do for a worker."""
     has_tables = chosen.grid is None or Disk().exists(chosen.directory / SUMMARY)
-    return has_tables and all(is_merged(setup.directory) for setup in chosen.setups)
+    return has_tables and all(map(is_finished, chosen.setups))
 
 
-def merged(chosen: ExperimentSet) -> ExperimentSet:
-    """The set whose shards are merged, as one that a single process played.
-
-    Raises RunDirectoryError where conversations are left, which no shard takes any more.
-    """
-    for setup in chosen.setups:
-        check_shards(setup.directory, _record(chosen, setup))
-        if setup.survey().left:
-            raise RunDirectoryError(
-                f"{setup.directory}: the shards are merged, and conversations are left in the merged run; play them "
-                f"with `mac-run FILE --out {chosen.directory}`, without --shard"
-            )
-    return replace(chosen, claimed=None, known=None if chosen.grid is None else read_grid(chosen.directory))
-
-
-def surveyed(chosen: ExperimentSet, setup: Setup) -> Survey:
-    """What a run would find of an experiment, whether or not its shards are merged."""
-    if chosen.claimed is None or is_merged(setup.directory):
-        return setup.survey()
-    check_shards(setup.directory, _record(chosen, setup))
-    found = [part.survey() for part in setup.parts(chosen.claimed)]
-    return Survey(
-        planned=sum(each.planned for each in found),
-        finished=sum(each.finished for each in found),
-        failed=sum(each.failed for each in found),
-        half_done=sum(each.half_done for each in found),
-        recorded_replies=sum(each.recorded_replies for each in found),
-        changed_settings=tuple(dict.fromkeys(change for each in found for change in each.changed_settings)),
-        is_complete=False,
-    )
-
-
-def merge_all(
-    chosen: ExperimentSet, clock: Clock, say: Callable[[str], None], *, wait: Callable[[float], None] = pause
+def finish(
+    chosen: ExperimentSet,
+    open_whole: Callable[[Setup], OpenRun],
+    clock: Clock,
+    say: Callable[[str], None],
+    *,
+    wait: Callable[[float], None] = pause,
 ) -> None:
-    """Merge every experiment, whose shards are complete. One worker does it, and the others wait for it."""
+    """End the run of every experiment whose conversations have all ended. One worker does it, the others wait for it.
+
+    Conversations that turn out to be open again are left to who asks for them next.
+    """
     has_waited = False
-    while not is_all_merged(chosen):
+    while True:
         try:
             if chosen.grid is None:
-                _merge(chosen, chosen.setups[0], clock)
+                _finish(chosen.setups[0], open_whole)
             else:
-                _merge_grid(chosen, clock)
+                _finish_grid(chosen, open_whole, clock)
         except RunLockedError as held:
             if not has_waited:
-                say(f"waiting for the merge: {held}")
+                say(f"waiting for the end of the run: {held}")
             has_waited = True
             wait(LOOK_INTERVAL_S)
-        except RunDirectoryError:
-            # Another worker was quicker: it merged between the look and the lock.
-            if not is_all_merged(chosen):
-                raise
+        else:
+            return
 
 
-def _record(chosen: ExperimentSet, setup: Setup) -> ShardsRecord:
+def _record(chosen: ExperimentSet, setup: Setup) -> LeasesRecord:
     assert chosen.claimed is not None, "only a set that is claimed has shards"
-    return ShardsRecord(
+    return LeasesRecord(
         of=chosen.claimed.of,
         experiment_name=setup.name,
         identity=identity_of(setup.experiment),
@@ -192,26 +188,29 @@ def _record(chosen: ExperimentSet, setup: Setup) -> ShardsRecord:
     )
 
 
-def _merge(chosen: ExperimentSet, setup: Setup, clock: Clock) -> None:
-    assert chosen.claimed is not None, "only a set that is claimed has shards"
-    plans = {part.directory: part.tasks for part in setup.parts(chosen.claimed)}
-    if not plans:
-        raise RunDirectoryError(f"{setup.directory} has no conversation to play; ask for at least one")
-    merge_runs(
-        setup.directory,
-        [*plans],
-        summarise=summary_of,
-        plan=lambda contents: plans[contents.layout.directory],
-        clock=clock,
-        logs=worker_events(setup.directory),
-    )
+def _finish(setup: Setup, open_whole: Callable[[Setup], OpenRun]) -> None:
+    if not Disk().exists(setup.directory / LEASES):
+        return
+    opened = open_whole(setup)
+    # Another worker may have been quicker, between the look and the lock.
+    if opened.to_begin or not Disk().exists(setup.directory / LEASES):
+        opened.run.withdraw()
+        return
+    opened.is_exhausted = True
+    opened.close()
 
 
-def _merge_grid(chosen: ExperimentSet, clock: Clock) -> None:
+def _finish_grid(chosen: ExperimentSet, open_whole: Callable[[Setup], OpenRun], clock: Clock) -> None:
+    if Disk().exists(chosen.directory / SUMMARY) and not any(map(_is_leased, chosen.setups)):
+        return
     with open_grid(chosen.directory, asked=chosen.asked, clock=clock) as grid:
         for setup in chosen.setups:
-            if not is_merged(setup.directory):
-                _merge(chosen, setup, clock)
-        grid.note_workers()
-        results = grid_results(chosen, grid.record, grid.accounting(), lambda _setup: True)
-        grid.write_tables(results.files())
+            _finish(setup, open_whole)
+        if all(map(is_finished, chosen.setups)):
+            grid.note_workers()
+            results = grid_results(chosen, grid.record, grid.accounting(), lambda _setup: True)
+            grid.write_tables(results.files())
+
+
+def _is_leased(setup: Setup) -> bool:
+    return Disk().exists(setup.directory / LEASES)

@@ -45,11 +45,11 @@ from mac_runner.runs.tables import run_source, run_sources
 from mac_runner.runs.trust import trust as import_code
 from mac_runner.runs.view import PathLike, RunView, directory_of, paths_of
 from mac_runner.store import Counts, Disk, RunContents, encode_for_reading
+from mac_runner.store.head import places_of_work
 from mac_runner.store.layout import Layout
 from mac_runner.store.lock import most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.run_state import RunState
-from mac_runner.store.sharded import places_of_work
 from mac_runner.types import JsonObject
 
 ALL_FORMATS: Final = (*FORMATS, *TRAINING_FORMATS)

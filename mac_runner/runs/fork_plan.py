@@ -170,7 +170,7 @@ def plan_fork(request: ForkRequest) -> PlannedFork:
     contents = read_run(request.run)
     parent = recorded_experiment(contents)
     _check_overrides(request.overrides)
-    loaded = revised(parent.resolved, request.overrides, str(contents.layout.parts[0].config))
+    loaded = revised(parent.resolved, request.overrides, str(contents.layout.config))
     environment = build_environment(loaded.experiment)
     points, notes = _points(contents, request)
     branches: list[Branch] = []

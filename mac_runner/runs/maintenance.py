@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from mac_runner import store
 from mac_runner.clock import Clock
 from mac_runner.environments import build_environment
 from mac_runner.errors import RunDirectoryError, UntrustedCodeError
@@ -39,8 +38,6 @@ from mac_runner.store import (
     verify_run,
 )
 from mac_runner.store.lock import locked
-from mac_runner.store.sharded import read_head
-from mac_runner.store.shards import ShardsRecord, is_shards, read_shards
 from mac_runner.store.verify import verify_journal
 from mac_runner.types import JsonObject
 
@@ -59,31 +56,20 @@ class Verified(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """The run directories that have begun: a run, or the combinations of a grid. Of shards that are not merged each."""
+    """The run directories that have begun: a run, or the combinations of a grid."""
 
     directories: list[Path]
     not_begun: tuple[str, ...] = ()
-    """What there is of combinations and shards, and how many have not begun, in words."""
+    """How many combinations there are, and how many have not begun, in words."""
 
 
 def begun_in(directory: Path) -> Begun:
-    """What has begun in the directory of a run or a grid. Raises RunDirectoryError where no shard has."""
-    grid = read_grid(directory) if is_grid(directory) else None
-    tops = [directory] if grid is None else [directory / entry.slug for entry in grid.entries]
-    begun = [path for path in tops if grid is None or has_run(path)]
-    parts = [part for path in begun for part in store.run_directories(path)]
-    shards = [found.filled for path in begun if (found := _unmerged(path)) is not None]
-    if grid is None and shards and not parts:
-        read_head(directory)
-    words = [] if grid is None else [f"{len(tops)} combinations, {len(tops) - len(begun)} of them not begun"]
-    if shards:
-        begun_shards = sum(part not in begun for part in parts)
-        words.append(f"{sum(shards)} shards that are not merged, {sum(shards) - begun_shards} of them not begun")
-    return Begun(parts, tuple(words))
-
-
-def _unmerged(directory: Path) -> ShardsRecord | None:
-    return read_shards(directory) if is_shards(directory) else None
+    """What has begun in the directory of a run or a grid."""
+    if not is_grid(directory) or (grid := read_grid(directory)) is None:
+        return Begun([directory])
+    tops = [directory / entry.slug for entry in grid.entries]
+    begun = [*filter(has_run, tops)]
+    return Begun(begun, (f"{len(tops)} combinations, {len(tops) - len(begun)} of them not begun",))
 
 
 def verify_all(directory: Path, bar: ProgressBar) -> Iterator[Verified]:
@@ -165,15 +151,8 @@ def retry_failed(contents: RunContents, player: Player) -> Results | None:
     """Play the failed conversations of a run again; a retry that was interrupted goes on. None if none failed.
 
     Each is checked up to its failure before any is touched. Raises RunDirectoryError for a transcript that is damaged,
-    where this version renders other prompts or plays no such games, and for shards that are not merged; otherwise what
-    `Player.play` raises.
+    where this version renders other prompts or plays no such games; otherwise what `Player.play` raises.
     """
-    directory = contents.layout.directory
-    if (record := _unmerged(directory)) is not None:
-        raise RunDirectoryError(
-            f"{directory} is a directory of shards that are not merged yet; go on with `--shard auto/{record.of}`, and "
-            "retry what has failed once they are merged"
-        )
     open_again = contents.under_retry()
     wanted = open_again or contents.failed()
     if not wanted:

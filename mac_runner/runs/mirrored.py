@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mac_runner.backends.redaction import Redactor
-from mac_runner.runs import claims
 from mac_runner.runs.setup import ExperimentSet
 from mac_runner.secrecy import secrets_in
+from mac_runner.store import Disk
+from mac_runner.store.lock import read_owner
 from mac_runner.store.mirror import Mirror
 
 
@@ -38,5 +39,5 @@ def mirrored(
 def _finished(chosen: ExperimentSet) -> Iterator[Path]:
     """The run directories in which nothing is left to play: a copy of them may have failed before."""
     for setup in chosen.setups:
-        parts = (setup,) if chosen.claimed is None else setup.parts(chosen.claimed)
-        yield from (part.directory for part in parts if claims.is_free(part) and claims.is_complete(part))
+        if read_owner(Disk(), setup.directory) is None and setup.is_complete(despite_settings=True):
+            yield setup.directory

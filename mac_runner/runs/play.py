@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -16,6 +16,7 @@ from mac_runner.clock import Clock, SystemClock
 from mac_runner.descriptors import limit, runs_within
 from mac_runner.errors import ConfigError
 from mac_runner.fleet.model import LaneStatus
+from mac_runner.plan import Shard
 from mac_runner.reports import GridRow, is_nothing_usable, nothing_finished, usability_warning
 from mac_runner.runs import claims, event_loop
 from mac_runner.runs.engines import (
@@ -43,7 +44,7 @@ from mac_runner.store import (
     read_run,
     write_tables,
 )
-from mac_runner.store.grid import holds
+from mac_runner.store.grid import holds, read_grid
 from mac_runner.store.layout import SUMMARY
 from mac_runner.store.lock import LeaseWatch
 from mac_runner.store.session import Recorder
@@ -238,30 +239,33 @@ class Player:
         return Results(results.summary, ended, results.rows, results.compared, is_interrupted=not is_done)
 
     def _play_claimed(self, chosen: ExperimentSet) -> Results:
-        """Play the shards that no other worker holds, and wait for the others; the last worker merges."""
-        claims.check(chosen)
-        left = claims.parts_left(chosen)
-        if left and not self._play_shards(chosen, left):
-            return Results({}, "this worker leaves, and its shards are free", is_interrupted=True)
-        claims.merge_all(chosen, self.clock, self._warn)
+        """Play the shards that no other worker holds, and wait for the others; the last worker ends the run."""
+
+        def open_whole(setup: Setup) -> OpenRun:
+            served = plan_engines([setup], chosen.setups, self.clock, lambda _line: None, is_dry=True)
+            return self._open(setup, served, has_accounts=chosen.grid is None, watch=LeaseWatch())
+
+        while not claims.is_over(chosen):
+            claims.check(chosen)
+            if (left := claims.shards_left(chosen)) and not self._play_shards(chosen, left):
+                return Results({}, "this worker leaves, and its shards are free", is_interrupted=True)
+            claims.finish(chosen, open_whole, self.clock, self._warn)
         results = results_if_complete(chosen, self.clock)
-        assert results is not None, "what was merged has results"
+        assert results is not None, "what is over has results"
         return results
 
-    def _play_shards(self, chosen: ExperimentSet, left: Mapping[str, Sequence[Setup]]) -> bool:
+    def _play_shards(self, chosen: ExperimentSet, left: Mapping[str, Sequence[Shard]]) -> bool:
         """Play until all shards are complete; False when the worker was stopped before."""
         pending = [setup for setup in chosen.setups if setup.slug in left]
         engines, phases, fleet, concurrency = self._engines(chosen, pending, sum(map(len, left.values())))
-        claims.begin(chosen)
+        claims.begin(chosen, left, self.clock)
         progress, watch = Progress(planned=0), LeaseWatch()
+        claimed = chosen.claimed
+        assert claimed is not None, "only a set that is claimed has shards"
 
         def open_claimed(part: Setup) -> OpenRun:
             claims.prepare(part)
             return self._open(part, engines, has_accounts=chosen.grid is None, watch=watch)
-
-        def supply(setups: Sequence[Setup]) -> Supply:
-            parts = [part for setup in setups for part in left[setup.slug]]
-            return claims.Claims(parts, open_claimed, is_free=claims.is_free, is_complete=claims.is_complete)
 
         def joined(opened: OpenRun) -> None:
             counts = opened.run.counts
@@ -274,14 +278,24 @@ class Player:
             on_waiting=lambda words: self._warn(f"waiting for {words}"),
             said_after_s=claims.WAIT_SAID_S,
         )
-        with (
-            open_worker(chosen.directory, clock=self.clock) as worker,
-            self._stream(worker, supply, done=0, joining=joining) as stream,
-        ):
-            session = _Session(
-                self, stream, progress, lambda: f"{chosen.name}, shards: {stream.begun}", chosen.profile, concurrency
-            )
-            return event_loop.run(session.play(phases, fleet))
+        with open_worker(chosen.directory, clock=self.clock) as worker:
+            events = worker.layout.events
+
+            def supply(setups: Sequence[Setup]) -> Supply:
+                parts = ((setup, part) for setup in setups for part in setup.parts(claimed, events))
+                wanted = [part for setup, (shard, part) in parts if shard in left[setup.slug]]
+                return claims.Claims(wanted, open_claimed, is_free=claims.is_free, is_complete=claims.is_complete)
+
+            with self._stream(worker, supply, done=0, joining=joining) as stream:
+                session = _Session(
+                    self,
+                    stream,
+                    progress,
+                    lambda: f"{chosen.name}, shards: {stream.begun}",
+                    chosen.profile,
+                    concurrency,
+                )
+                return event_loop.run(session.play(phases, fleet))
 
     def _listed(self, engines: EnginePlan) -> Callable[[Sequence[Setup]], Supply]:
         """The supply of experiments that this process alone plays."""
@@ -335,17 +349,16 @@ class Player:
 def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
     """The results of a set with nothing left to play; None where something is left.
 
-    Summaries and tables are written again where they are not what the journals make. Raises RunDirectoryError for
-    merged shards that lack conversations.
+    Summaries and tables are written again where they are not what the journals make.
     """
-    is_claimed = chosen.claimed is not None
-    if is_claimed:
-        if not claims.is_all_merged(chosen):
+    if chosen.claimed is not None:
+        if not claims.is_over(chosen):
             return None
-        chosen = claims.merged(chosen)
-    if chosen.grid is not None and not chosen.is_known:
+        # As one that a single process has played.
+        chosen = replace(chosen, claimed=None, known=None if chosen.grid is None else read_grid(chosen.directory))
+    elif not all(map(Setup.is_complete, chosen.setups)):
         return None
-    if not is_claimed and not all(map(Setup.is_complete, chosen.setups)):
+    if chosen.grid is not None and not chosen.is_known:
         return None
     if chosen.grid is None:
         (setup,) = chosen.setups
@@ -365,7 +378,6 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
 
 def _write_summary(directory: Path, summary: JsonObject, clock: Clock) -> None:
     data = encode_for_reading(summary)
-    # Temporary files in a directory of shards may be of a worker on another machine, so it is not swept for nothing.
     if not holds(Disk(), directory / SUMMARY, data):
         write_tables(directory, {SUMMARY: data}, clock=clock)
 

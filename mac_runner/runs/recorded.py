@@ -23,12 +23,12 @@ from mac_runner.types import JsonObject, Prompt
 
 def recorded_only(contents: RunContents) -> Experiment:
     """The experiment of a run as it was recorded, whether or not it can be played here."""
-    return recorded(contents.resolved, str(contents.layout.parts[0].config))
+    return recorded(contents.resolved, str(contents.layout.config))
 
 
 def recorded_experiment(contents: RunContents) -> Loaded:
     """The experiment of a run. Raises RunDirectoryError when this version cannot play it."""
-    path = contents.layout.parts[0].config
+    path = contents.layout.config
     _refuse_uninstalled(contents)
     try:
         experiment = recorded_only(contents)
@@ -48,7 +48,7 @@ def _refuse_uninstalled(contents: RunContents) -> None:
     name = conversation.get("environment") if isinstance(conversation, dict) else None
     if isinstance(name, str) and name not in ENVIRONMENTS and not (isinstance(plugins, dict) and name in plugins):
         raise RunDirectoryError(
-            f"{contents.layout.parts[0].config}: the run is of the environment {name!r}, which is not installed "
+            f"{contents.layout.config}: the run is of the environment {name!r}, which is not installed "
             f"here (there are: {', '.join(sorted(ENVIRONMENTS))}); install the package that has it"
         )
 

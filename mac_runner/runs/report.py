@@ -39,9 +39,8 @@ from mac_runner.store import (
     read_grid_standing,
     read_standing,
 )
+from mac_runner.store.head import event_logs
 from mac_runner.store.records import lines
-from mac_runner.store.sharded import event_logs
-from mac_runner.store.workers import worker_events
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import EnginesPage
 from mac_runner.views.engines import Classes, EngineClock
@@ -138,7 +137,7 @@ def _grid(directory: Path, now: datetime) -> _Subject:
     baseline = recorded_baseline(record)
     primary = record.report.get("primary")
     disk, usage = sources[0].contents.disk, standing.whole.usage
-    logs = [directory / "events.jsonl", *worker_events(directory), *_logs(sources)]
+    logs = [*event_logs(directory), *_logs(sources)]
     return _Subject(
         title=record.name,
         description=_shared({_description(source.contents.resolved) for source in sources}),

@@ -33,11 +33,11 @@ from mac_runner.results import Declared
 from mac_runner.runs.declaration import declared_report, refuse_report
 from mac_runner.scheduler import Restoration
 from mac_runner.section import KeyPath
-from mac_runner.store import Disk, GridRecord, Survey, grid_entries, is_complete, read_grid, run_directories, survey
+from mac_runner.store import Disk, GridRecord, Survey, grid_entries, is_complete, read_grid, survey
 from mac_runner.store.fork import is_fork
 from mac_runner.store.identity import read_config
+from mac_runner.store.layout import EVENTS, Lease
 from mac_runner.store.mirror import NOT_HERE, file_system, is_url
-from mac_runner.store.shards import shard_directory
 from mac_runner.types import JsonObject, Lineup
 
 
@@ -75,6 +75,9 @@ class Setup:
     """The experiment's place in a grid."""
     limit: int | None = None
     shard: Shard | None = None
+    """The part of the experiment that the directory is for."""
+    lease: Lease | None = None
+    """A worker's claim on a shard of the run in the directory."""
     only: frozenset[str] | None = None
     """Play only the tasks with these ids."""
     material: Callable[[str], JsonObject | None] | None = None
@@ -111,7 +114,7 @@ class Setup:
     @property
     def tasks(self) -> Plan:
         """The plan: of the first `limit` tasks, those of the shard."""
-        tasks = self._plan()[: self.limit].part(self.shard)
+        tasks = self._plan()[: self.limit].part(self.shard if self.lease is None else self.lease.shard)
         return tasks if self.only is None else tasks.among(self.only)
 
     def _plan(self) -> Plan:
@@ -123,10 +126,16 @@ class Setup:
         plan = plan_of(self.experiment.model_copy(update={key: None}), self.lineup)
         return plan.made_by(lambda task: replace(task, material=material(task.task_id)))
 
-    def parts(self, claimed: AutoShard) -> Iterator[Setup]:
-        """The shards of a directory of shards, each in its directory; those without conversations are left out."""
+    def parts(self, claimed: AutoShard, events: Path | None = None) -> Iterator[tuple[Shard, Setup]]:
+        """The shards that have conversations, each with the part of this run that it is.
+
+        A worker that claims them gives its event log.
+        """
+        samples = self.experiment.conversation_config.samples_per_task
+        heads: dict[int, Shard | None] = {}
         for shard in islice(claimed.shards(), self.tasks.deals):
-            yield replace(self, shard=shard, directory=shard_directory(self.directory, shard))
+            lease = Lease(shard=shard, samples=samples, events=events or self.directory / EVENTS, heads=heads)
+            yield shard, replace(self, lease=lease)
 
     def restoration(self, environment: Environment) -> Restoration:
         """Makes transcripts of this experiment from recorded replies."""
@@ -158,6 +167,7 @@ class Setup:
             resolved=self.loaded.resolved,
             tasks=self.tasks,
             shard=self.shard,
+            lease=self.lease,
             despite_settings=despite_settings,
         )
 
@@ -322,10 +332,9 @@ def _of_combination(request: RunRequest, combination: Combination, directory: Pa
 
 
 def _configs(directory: Path) -> Iterator[JsonObject]:
-    """The config recorded in a run directory, or in those of its shards, where there is one that can be read."""
-    for place in run_directories(directory):
-        with suppress(RunDirectoryError):  # Whoever opens it says what is wrong.
-            yield read_config(Disk(), place)
+    """The config recorded in a run directory, where there is one that can be read."""
+    with suppress(RunDirectoryError):  # Whoever opens it says what is wrong.
+        yield read_config(Disk(), directory)
 
 
 def _checked_environment(loaded: Loaded) -> Environment:

@@ -80,6 +80,10 @@ class OpenRun:
         if not (self.run.has_begun or self.is_exhausted):
             self.run.withdraw()
             return
+        if self.run.layout.lease is not None:  # What is of the whole run is left to who has it.
+            self.run.begin()
+            self.run.close()
+            return
         with self.run:
             self.summary = summary_of(self.run.contents())
             self.run.write_summary(self.summary)
@@ -118,6 +122,7 @@ def open_setup(
         tasks=setup.tasks,
         clock=clock,
         shard=setup.shard,
+        lease=setup.lease,
         is_retried=is_retried,
         is_guarded=is_guarded,
         engines=None if has_accounts else engines,

@@ -31,6 +31,8 @@ from mac_runner.store.grid import (
     read_grid_standing,
     write_tables,
 )
+from mac_runner.store.head import has_run
+from mac_runner.store.leases import LeasesRecord, read_leases
 from mac_runner.store.manifest import Counts
 from mac_runner.store.merge import Merged, merge_runs
 from mac_runner.store.reader import (
@@ -46,8 +48,6 @@ from mac_runner.store.records import encode_for_reading
 from mac_runner.store.recovery import Repairs, is_sound
 from mac_runner.store.run import Run, open_run
 from mac_runner.store.run_state import SessionStanding, merge_accounting
-from mac_runner.store.sharded import has_run, run_directories
-from mac_runner.store.shards import ShardsRecord, is_shards, read_shards, shard_directories
 from mac_runner.store.space import Need
 from mac_runner.store.transcripts import (
     build_transcript,
@@ -70,13 +70,13 @@ __all__ = [
     "GridRecord",
     "GridRun",
     "GridStanding",
+    "LeasesRecord",
     "Merged",
     "Need",
     "Repairs",
     "Run",
     "RunContents",
     "SessionStanding",
-    "ShardsRecord",
     "ShardsStanding",
     "Standing",
     "Survey",
@@ -94,7 +94,6 @@ __all__ = [
     "index_row",
     "is_complete",
     "is_grid",
-    "is_shards",
     "is_sound",
     "merge_accounting",
     "merge_runs",
@@ -102,15 +101,13 @@ __all__ = [
     "open_run",
     "read_grid",
     "read_grid_standing",
+    "read_leases",
     "read_run",
-    "read_shards",
     "read_shards_standing",
     "read_standing",
     "read_workers",
     "replies_before_failure",
     "replies_of",
-    "run_directories",
-    "shard_directories",
     "survey",
     "task_of",
     "verify_run",

@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,6 +150,11 @@ class System:
                     found[entry.name] = entry.stat(follow_symlinks=False).st_size if is_file else None
         return found
 
+    def size(self, path: Path) -> int | None:
+        """The size of a regular file; None for anything else. Raises FileNotFoundError."""
+        found = os.lstat(path)
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+
     def free(self, path: Path) -> Free:
         """What the filesystem of `path` has left for this user."""
         found = os.statvfs(path)
@@ -224,10 +229,21 @@ class Disk:
         with _naming("look for", path):
             return self._system.is_file(path)
 
-    def sizes(self, directory: Path) -> dict[str, int | None]:
-        """The size of each regular file in a directory, None for anything else; empty when it does not exist."""
+    def sizes(self, directory: Path, names: Sequence[str] | None = None) -> dict[str, int | None]:
+        """The size of each regular file in a directory, None for anything else; empty when it does not exist.
+
+        With `names` those of them alone that are there, without a look at the others.
+        """
+        found: dict[str, int | None] = {}
         with _naming("list", directory):
-            return self._system.sizes(directory) if self._system.is_directory(directory) else {}
+            if not self._system.is_directory(directory):
+                return found
+            if names is None:
+                return self._system.sizes(directory)
+            for name in names:
+                with suppress(FileNotFoundError):
+                    found[name] = self._system.size(directory / name)
+        return found
 
     def free(self, path: Path) -> Free:
         """What the filesystem of `path` has left."""

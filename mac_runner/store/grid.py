@@ -22,6 +22,7 @@ from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.results import section
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
+from mac_runner.store.head import has_run, places_of_work
 from mac_runner.store.identity import read_yaml, with_digest
 from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
 from mac_runner.store.lock import RunLock, locked, most_alive
@@ -36,7 +37,6 @@ from mac_runner.store.run_state import (
     read_state,
 )
 from mac_runner.store.session import GridSession, Recorder, open_log_session
-from mac_runner.store.sharded import has_run, places_of_work
 from mac_runner.store.space import Need, check_room
 from mac_runner.store.workers import read_workers
 from mac_runner.types import JsonObject, JsonValue

@@ -28,15 +28,15 @@ from mac_runner.store.layout import (
     GRID,
     GRID_HEAD,
     INDEX_SUFFIX,
+    LEASE_DIRECTORIES,
+    LEASES,
     MERGE_MARK,
     SHARD,
-    SHARD_DIRECTORIES,
-    SHARDS,
+    WORKERS,
     Layout,
 )
 from mac_runner.store.lock import read_owner
 from mac_runner.store.records import encode_json, entry, foreign_format
-from mac_runner.store.shards import read_shards
 from mac_runner.types import JsonObject, JsonValue
 
 # What a YAML file of a run directory may cost. One written by a run comes nowhere near.
@@ -49,6 +49,9 @@ _DIGEST: Final = re.compile(rb"^# Digest of its values: ([0-9a-f]{64})\r?$", re.
 """The line of a YAML file of a run directory by which a reader knows that its values are those that were written."""
 
 _LISTED_MAX = 50
+
+_BESIDE: Final = frozenset({SHARD, LEASES, LEASE_DIRECTORIES, WORKERS})
+"""What may be in a directory before there is a run."""
 
 _CODE: Final = "plugins."
 """The beginning of a changed field of the code that an experiment names."""
@@ -96,11 +99,6 @@ def _config(disk: Disk, directory: Path) -> Path:
             raise RunDirectoryError(
                 f"{directory} holds a grid of runs; name the directory of one of its combinations, which are in it"
             )
-        if disk.exists(directory / SHARDS):
-            raise RunDirectoryError(
-                f"{directory} holds shards that are not merged yet; name one of them, which are in "
-                f"{directory / SHARD_DIRECTORIES}, or finish them with the command that began them"
-            )
         if (owner := read_owner(disk, directory)) is not None:
             raise RunDirectoryError(f"{directory} is no run directory yet: nothing was played by {owner}; look later")
         raise RunDirectoryError(
@@ -116,19 +114,13 @@ def is_untouched(disk: Disk, directory: Path) -> bool:
     names = disk.names(directory)
     if disk.exists(directory / CONFIG):
         return False
-    if (shards := read_shards(directory, disk=disk)) is not None:
-        raise RunDirectoryError(
-            f"{directory} is a directory of shards that are not merged yet; go on with `--shard auto/{shards.of}`, or "
-            "choose another directory with --out"
-        )
     if disk.exists(directory / MERGE_MARK):
         raise RunDirectoryError(
             f"a merge into {directory} was broken off; finish it by the same command, or choose another directory "
             "with --out"
         )
-    # A run killed before its config was written left at most dot files, its shard and empty directories.
-    known = SHARD
-    strays = [name for name in names if not name.startswith(".") and name != known]
+    # A run killed before its config was written left at most dot files, its shard or its leases, and empty directories.
+    strays = [name for name in names if not name.startswith(".") and name not in _BESIDE]
     if strays:
         raise RunDirectoryError(
             f"{directory} holds {strays[0]!r} and no {CONFIG}, so it is not a run directory; "
@@ -192,7 +184,7 @@ def _short(value: JsonValue) -> str:
 def is_unplayed(disk: Disk, layout: Layout) -> bool:
     """Whether a run directory has no reply, transcript, ending or death, and no unknown file."""
     opened = (layout.config, layout.manifest, layout.summary, layout.events, layout.journal, layout.transcripts)
-    known = {SHARD, *(path.name for path in opened)}
+    known = {*_BESIDE, *(path.name for path in opened)}
     others = (name for name in _visible(disk, layout.directory) if name not in known)
     return (
         all(name.endswith(INDEX_SUFFIX) and not any(disk.chunks(layout.directory / name)) for name in others)

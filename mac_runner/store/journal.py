@@ -33,6 +33,7 @@ from typing import Final
 import msgspec
 
 from mac_runner.errors import RunDirectoryError
+from mac_runner.plan import Shard
 from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.layout import Layout, session_of
 from mac_runner.store.records import (
@@ -72,9 +73,14 @@ _ROW = b'"row":'
 
 
 def session_frame(
-    session: int, *, started_at: str, run: str | None = None, engines: Mapping[str, str] | None = None
+    session: int,
+    *,
+    started_at: str,
+    run: str | None = None,
+    engines: Mapping[str, str] | None = None,
+    shard: Shard | None = None,
 ) -> bytes:
-    """The first frame of a segment; `run` names the run directory of a merged session.
+    """The first frame of a segment; `run` names the run directory of a merged session, `shard` what a worker claimed.
 
     With `engines` they are accounted for elsewhere, as those of a combination are in its grid: their names there, by
     model.
@@ -86,6 +92,7 @@ def session_frame(
         "started_at": started_at,
         "version": JOURNAL_FORMAT,
         **({} if engines is None else {"served_by": dict(engines)}),
+        **({} if shard is None else {"shard": [*shard]}),
     }
     return encode_frame(frame if run is None else {**frame, "run": run})
 
@@ -131,13 +138,27 @@ def checkpoint_frame(session: int, *, elapsed_s: float, accounting: JsonObject) 
 
 
 def sessions(disk: Disk, layout: Layout) -> list[int]:
-    """The sessions that have a segment, in order."""
-    return sorted(
-        base + number
-        for base, journal in layout.journals.items()
-        for name in disk.names(journal)
-        if (number := session_of(name)) is not None
-    )
+    """The sessions that have a segment, in order; under a lease those that may have records of its shard."""
+    found = _numbers(disk, layout)
+    lease = layout.lease
+    return found if lease is None else [number for number in found if lease.may_hold(_shard(disk, layout, number))]
+
+
+def _numbers(disk: Disk, layout: Layout) -> list[int]:
+    return sorted(number for name in disk.names(layout.journal) if (number := session_of(name)) is not None)
+
+
+def _shard(disk: Disk, layout: Layout, number: int) -> Shard | None:
+    """The shard of a session; None for one of the whole run, and where its first frame is not there or damaged."""
+    heads = {} if layout.lease is None else layout.lease.heads
+    if number not in heads:
+        head = next(lines(disk.chunks(layout.segment(number))), None)
+        found = [] if head is None or not head.is_ended else records_of(head)[0]
+        if not found or found[0].get("kind") != "session":
+            return None  # It may be there at the next look.
+        shard = convert(check_record(layout.segment(number), found[0]), _Session).shard
+        heads[number] = None if shard is None else Shard(*shard)
+    return heads[number]
 
 
 class Segment:
@@ -158,11 +179,14 @@ class Segment:
         """Append frames, durably, after the frame of the session."""
         if self._file is None:
             self._disk.make_directory(self._layout.journal)
-            self.number = max(sessions(self._disk, self._layout), default=0) + 1
+            self.number = max(_numbers(self._disk, self._layout), default=0) + 1
             while (file := self._disk.create(self._layout.segment(self.number))) is None:
                 self.number += 1
             self._file = file
-            frames = [session_frame(self.number, started_at=self._started_at, engines=self._engines), *frames]
+            lease = self._layout.lease
+            shard = None if lease is None else lease.shard
+            head = session_frame(self.number, started_at=self._started_at, engines=self._engines, shard=shard)
+            frames = [head, *frames]
         if frames:
             self._disk.append(self._file, b"".join(frames))
             self._disk.sync(self._file)
@@ -201,6 +225,7 @@ class _Numbered(_Record):
 
 class _Session(_Record):
     version: int
+    shard: tuple[int, int] | None = None
 
 
 def done_row(line: Line) -> DoneRow | None:

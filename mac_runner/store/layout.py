@@ -27,37 +27,39 @@ And in the directory of a grid::
       journal/               one segment per session: what it used
       SLUG/                  the run directory of one combination, complete in itself
 
-And where workers claim shards, until the last one merges them into this directory itself::
+And while workers claim its shards, in the directory of a run:
 
-    SHARED/
-      shards.json            how many shards there are, and of which experiment: written first, and once
-      shards/03-of-64/       the run directory of one shard
+::
+
+    runs/NAME/
+      leases.json            how many shards there are, and of which experiment; gone once all has ended
+      leases/03-of-64/       who has claimed this shard: the lock, the note and the signs of life of a run directory
       workers/NAME/          one directory for each worker that came: its signs of life, events and accounts
       .submit/               the script and the output of the workers that `mac-run submit` started
 
-The directory of a grid then has `workers/`, and each `SLUG/` is such a directory of shards.
+A grid has its `workers/` beside its combinations, each of which has its own leases.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from mac_runner.errors import RunDirectoryError
+from mac_runner.plan import Shard, index_of
 
 CONFIG: Final = "experiment.yaml"
 MANIFEST: Final = "task_manifest.json"
 SUMMARY: Final = "summary.json"
 EVENTS: Final = "events.jsonl"
 SHARD: Final = "shard.json"
-SHARDS: Final = "shards.json"
-SHARD_DIRECTORIES: Final = "shards"
+LEASES: Final = "leases.json"
+LEASE_DIRECTORIES: Final = "leases"
 WORKERS: Final = "workers"
 SUBMIT: Final = ".submit"
-"""What `mac-run submit` leaves in a directory of shards or a grid: its script, and the output of its workers."""
+"""What `mac-run submit` leaves in the directory of a run or a grid: its script, and the output of its workers."""
 FORK: Final = "fork.json"
 VALUE: Final = "value.json"
 GRID: Final = "grid.yaml"
@@ -73,9 +75,6 @@ HIDDEN: Final = frozenset({LOCK, OWNER, LEASE, MERGE_MARK, SUBMIT})
 INDEX_SUFFIX: Final = "_index.jsonl"
 TRACES_SUFFIX: Final = ".parquet"
 
-SESSIONS_PER_SHARD: Final = 1_000_000
-"""Where shards are read as one run, the sessions of shard 3 are numbered from here times 3. A number never changes."""
-
 _NAME = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 _NAME_BYTES_MAX = 200
 _SEGMENT = re.compile(r"([0-9]{6,12})\.jsonl")
@@ -84,11 +83,36 @@ _ATTEMPT = re.compile(r"(.+)\.[0-9]+\.(?:json|parquet)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A worker's claim on a shard of a run. Each deal has `samples` tasks, and all of them are in one shard."""
+
+    shard: Shard
+    samples: int
+    events: Path
+    """The event log of the worker: that of the run belongs to the process that has the whole run."""
+    heads: dict[int, Shard | None] = field(default_factory=dict, compare=False, repr=False)
+    """The shard of each session that was looked at, None for one of the whole run. All leases of a worker share it."""
+
+    def holds(self, task_id: str) -> bool:
+        """Whether a task is in the shard."""
+        index = index_of(task_id)
+        return index is not None and self.shard.holds(index // self.samples)
+
+    def may_hold(self, shard: Shard | None) -> bool:
+        """Whether a session of `shard` may have records of this one: of the whole run, and where it was cut anew."""
+        return shard is None or shard.of != self.shard.of or shard == self.shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The paths of one run directory. Raises RunDirectoryError for a name that could lead out of it."""
+    """The paths of one run directory. Raises RunDirectoryError for a name that could lead out of it.
+
+    Under a `lease` only what is of its shard is read and written.
+    """
 
     directory: Path
     experiment_name: str
+    lease: Lease | None = None
     config: Path = field(init=False)
     manifest: Path = field(init=False)
     summary: Path = field(init=False)
@@ -111,33 +135,18 @@ class Layout:
         }
         for attribute, name in names.items():
             object.__setattr__(self, attribute, self.directory / name)
+        if self.lease is not None:
+            object.__setattr__(self, "events", self.lease.events)
+
+    @property
+    def place(self) -> Path:
+        """Where the process at work has its lock, its note and its signs of life."""
+        return self.directory if self.lease is None else lease_directory(self.directory, self.lease.shard)
 
     @property
     def swept(self) -> tuple[Path, ...]:
         """The directories in which a killed process may leave temporary files."""
         return (self.directory, self.journal, self.transcripts, self.traces, self.attempts)
-
-    @property
-    def parts(self) -> tuple[Layout, ...]:
-        """The run directories that this one is read from: itself, or the shards of a directory of shards."""
-        return (self,)
-
-    @property
-    def journals(self) -> Mapping[int, Path]:
-        """Each journal, by the number that its sessions are counted from."""
-        return {0: self.journal}
-
-    def continues(self, other: Layout) -> bool:
-        """Whether what was read of `other` holds here, where there may be more shards."""
-        return type(self) is type(other) and self.experiment_name == other.experiment_name
-
-    def part(self, task_id: str) -> Layout:
-        """The run directory of a task."""
-        return self
-
-    def source(self, session: int) -> str | None:
-        """The run directory that a session comes from, where that is not this one."""
-        return None
 
     def attempt(self, task_id: str, number: int) -> Path:
         """The transcript of the `number`-th attempt at a task, from 1."""
@@ -150,6 +159,11 @@ class Layout:
     def segment(self, session: int) -> Path:
         """The journal segment of one session."""
         return self.journal / f"{session:06d}.jsonl"
+
+
+def lease_directory(directory: Path, shard: Shard) -> Path:
+    """Where the worker that has claimed a shard of a run has its lock."""
+    return directory / LEASE_DIRECTORIES / f"{shard.number:0{len(str(shard.of))}}-of-{shard.of}"
 
 
 def transcript_path(task_id: str) -> str:

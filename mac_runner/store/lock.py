@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -189,7 +189,8 @@ class RunLock:
     Raises RunLockedError naming the owner when another process holds it: at once, or, for an owner on another machine
     of a network filesystem, after it has shown life. With `watch` it never waits: such an owner counts as alive until
     looks of this kind have found it dead. `is_guarded` says that the caller holds the lock of a directory around this
-    one. `say` receives what may surprise or takes time.
+    one. `rivals` gives the directories in which a live process keeps this one out as well: it leaves its note before it
+    looks there, as they do. `say` receives what may surprise or takes time.
     """
 
     def __init__(
@@ -203,6 +204,7 @@ class RunLock:
         say: Callable[[str], None] = lambda _line: None,
         is_guarded: bool = False,
         watch: LeaseWatch | None = None,
+        rivals: Callable[[], Iterable[Path]] = tuple,
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -225,6 +227,7 @@ class RunLock:
                 self._look_around()
             sign(disk, directory, self._owner)
             self._shown_at_s = self._clock.monotonic_s()
+            self._yield_to(rivals())
         except BaseException:
             self.back_out()
             raise
@@ -281,25 +284,43 @@ class RunLock:
                 f"{self._directory} is on a network filesystem ({kind}), where locks may fail: run it from one process "
                 "at a time. Two would lose nothing, and do work twice"
             )
-        owner = read_owner(self._disk, self._directory)
-        if owner is None:
-            return
-        alive = is_alive(owner, self._machine)
-        if alive or (alive is None and self._shows_life(owner)):
-            raise RunLockedError(_taken(self._directory, owner))
+        self._yield_to([self._directory])
 
-    def _shows_life(self, owner: Owner) -> bool:
-        """Watch an owner on another machine for `LEASE_PERIODS`, by our own clock."""
+    def _yield_to(self, directories: Iterable[Path]) -> None:
+        """Raises RunLockedError where whoever left a note in one of the directories is alive."""
+        unknown: dict[Path, Owner] = {}
+        for directory in directories:
+            if (owner := read_owner(self._disk, directory)) is None:
+                continue
+            if alive := is_alive(owner, self._machine):
+                raise RunLockedError(_taken(directory, owner))
+            if alive is None:
+                unknown[directory] = owner
+        if (living := self._living(unknown)) is not None:
+            raise RunLockedError(_taken(living, unknown[living]))
+
+    def _living(self, unknown: Mapping[Path, Owner]) -> Path | None:
+        """The place of one of several owners on other machines that may live.
+
+        Without a watch of others they are watched for `LEASE_PERIODS`, by our own clock.
+        """
         if self._watch is not None:
-            return self._look(self._watch) is not False
-        self._say(f"waiting {LEASE_PERIODS * LEASE_INTERVAL_S:.0f} s to see whether it is still run by {owner}")
-        watch = LeaseWatch()
-        while (alive := self._look(watch)) is None:
-            self._wait(LEASE_LOOK_INTERVAL_S)
-        return alive
+            looks = {directory: self._look(self._watch, directory) for directory in unknown}
+            return next((directory for directory, alive in looks.items() if alive is not False), None)
+        left, watch = [*unknown], LeaseWatch()
+        if left:
+            owner = unknown[left[0]]
+            self._say(f"waiting {LEASE_PERIODS * LEASE_INTERVAL_S:.0f} s to see whether it is still run by {owner}")
+        while left:
+            looks = {directory: self._look(watch, directory) for directory in left}
+            if (living := next((directory for directory, alive in looks.items() if alive), None)) is not None:
+                return living
+            if left := [directory for directory, alive in looks.items() if alive is None]:
+                self._wait(LEASE_LOOK_INTERVAL_S)
+        return None
 
-    def _look(self, watch: LeaseWatch) -> bool | None:
-        return watch.look(self._directory, signs_of_life(self._disk, self._directory), self._clock.monotonic_s())
+    def _look(self, watch: LeaseWatch, directory: Path) -> bool | None:
+        return watch.look(directory, signs_of_life(self._disk, directory), self._clock.monotonic_s())
 
 
 @contextmanager

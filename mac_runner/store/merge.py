@@ -26,19 +26,17 @@ from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
 from mac_runner.store.fork import ForkRecord, merged_fork
+from mac_runner.store.head import event_logs, places_of_work
 from mac_runner.store.identity import describe, encode_config, listed, read_shard, repair_advice, run_command
 from mac_runner.store.layout import (
     CONFIG,
     FORK,
     MERGE_MARK,
-    SHARD_DIRECTORIES,
-    SHARDS,
-    WORKERS,
     Layout,
     task_id_of,
     traces_beside,
 )
-from mac_runner.store.lock import is_alive, locked, read_owner
+from mac_runner.store.lock import locked, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, read_manifest, write_index, write_manifest
 from mac_runner.store.reader import RunContents, read_run
@@ -46,7 +44,6 @@ from mac_runner.store.records import encode_json, entry, event_line, in_time_ord
 from mac_runner.store.recovery import adoptable, claimed_rows
 from mac_runner.store.run_state import RunState, read_state
 from mac_runner.store.session import write_summary
-from mac_runner.store.sharded import run_directories
 from mac_runner.store.traces import TRACES, traces_flaw
 from mac_runner.store.transcripts import encode_transcript, is_acknowledged, read_acknowledged
 from mac_runner.types import JsonObject
@@ -104,20 +101,15 @@ def merge_runs(
     summarise: Summarise,
     plan: Callable[[RunContents], Plan],
     clock: Clock,
-    logs: Sequence[Path] = (),
     disk: Disk | None = None,
 ) -> Merged:
     """Make the run directory `target` from the run directories `sources`; `plan` gives the plan of each.
-
-    `logs` are further event logs, besides those of the sources. A directory of shards is as good as the shards that
-    have begun in it.
 
     Raises IdentityError naming the fields when they are not of one experiment, RunDirectoryError when two of them
     worked on one conversation, when a result of one is damaged or lost, or when a directory cannot be used as it is,
     RunLockedError when another process is at work in `target`, StoreError when it cannot be written.
     """
     disk = disk or Disk()
-    sources = [part for source in sources for part in run_directories(source, disk=disk)]
     found = [read_run(source, disk=disk) for source in sources]
     _check_distinct(target, sources)
     _check_at_rest(disk, sources)
@@ -133,7 +125,7 @@ def merge_runs(
         _check_free(disk, target, mark)
         disk.write_atomic(target / MERGE_MARK, [mark])
         layout = Layout(directory=target, experiment_name=found[0].experiment_name)
-        warnings = _write(disk, layout, runs, fork, logs, clock)
+        warnings = _write(disk, layout, runs, fork, clock)
         contents = read_run(target, disk=disk)
         summary = summarise(contents)
         write_summary(disk, layout, summary)
@@ -176,9 +168,9 @@ def _check_at_rest(disk: Disk, sources: Sequence[Path]) -> None:
     """Raises RunLockedError when a process of this machine is at work in a source: it would be merged half done."""
     machine = Machine()
     for source in sources:
-        owner = read_owner(disk, source)
-        if owner is not None and is_alive(owner, machine):
-            raise RunLockedError(f"{source} is being run: {owner}; wait for it, or stop it, and then merge")
+        holder = most_alive(disk, places_of_work(source, disk=disk), machine)
+        if holder.is_alive:
+            raise RunLockedError(f"{source} is being run: {holder.owner}; wait for it, or stop it, and then merge")
 
 
 def _check_experiment(runs: Sequence[RunContents]) -> None:
@@ -279,17 +271,13 @@ def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
                 "another directory"
             )
         return
-    # The shards of a directory of shards are merged into itself.
-    known = {SHARDS, SHARD_DIRECTORIES, WORKERS} if disk.exists(target / SHARDS) else set()
-    strays = [name for name in names if not name.startswith(".") and name not in known]
+    strays = [name for name in names if not name.startswith(".")]
     if strays:
         what = "a run" if CONFIG in strays else repr(strays[0])
         raise RunDirectoryError(f"{target} holds {what} already; a merge makes a new directory, name another one")
 
 
-def _write(
-    disk: Disk, layout: Layout, runs: Sequence[_Source], fork: ForkRecord | None, logs: Sequence[Path], clock: Clock
-) -> list[str]:
+def _write(disk: Disk, layout: Layout, runs: Sequence[_Source], fork: ForkRecord | None, clock: Clock) -> list[str]:
     """Write everything except the summary; returns what was copied damaged or left out."""
     for directory in (layout.journal, layout.transcripts):
         disk.make_directory(directory)
@@ -305,7 +293,7 @@ def _write(
     state = read_state(disk, layout)
     manifest = _manifest(layout, runs, state)
     write_index(disk, layout, state.rows(disk, layout), manifest)
-    _copy_events(disk, layout, runs, logs, clock)
+    _copy_events(disk, layout, runs, clock)
     write_manifest(disk, layout, manifest, updated_at=iso(clock.utc_now()))
     if fork is not None:
         disk.write_atomic(layout.directory / FORK, [encode_transcript(fork.as_json())])
@@ -369,9 +357,9 @@ def _copy_journals(disk: Disk, layout: Layout, runs: Sequence[_Source], clock: C
             disk.write_atomic(layout.segment(number), _in_chunks(chain(frames, more)))
 
 
-def _copy_events(disk: Disk, layout: Layout, runs: Sequence[_Source], logs: Sequence[Path], clock: Clock) -> None:
+def _copy_events(disk: Disk, layout: Layout, runs: Sequence[_Source], clock: Clock) -> None:
     merged = event_line(EVENT_RUN_MERGED, clock.utc_now(), 0.0, {"runs": [_about(source) for source in runs]})
-    lines = in_time_order([disk.chunks(log) for log in (*(source.run.layout.events for source in runs), *logs)])
+    lines = in_time_order([disk.chunks(log) for source in runs for log in event_logs(source.directory, disk=disk)])
     disk.write_atomic(layout.events, _in_chunks((*lines, merged)))
 
 

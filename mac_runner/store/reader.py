@@ -22,6 +22,7 @@ from mac_runner.printable import counted
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.fork import ForkRecord, read_fork
+from mac_runner.store.head import RunHead, event_logs, places_of_work, read_head
 from mac_runner.store.identity import (
     changes,
     check_shard,
@@ -31,16 +32,14 @@ from mac_runner.store.identity import (
     read_shard,
     repair_advice,
 )
-from mac_runner.store.layout import Layout, traces_beside
-from mac_runner.store.lock import Holder, Owner, most_alive
+from mac_runner.store.layout import LEASES, Layout, Lease, traces_beside
+from mac_runner.store.lock import Owner, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, Manifest, in_task_order, read_manifest
 from mac_runner.store.records import in_time_order, lines, origin_of, row_id
 from mac_runner.store.recovery import trace_flaws, trace_strays
 from mac_runner.store.rows import CountedRows, DoneRow
 from mac_runner.store.run_state import RunState, SessionStanding, read_state
-from mac_runner.store.sharded import RunHead, event_logs, has_run, places_of_work, read_head
-from mac_runner.store.shards import is_shards, read_shards
 from mac_runner.store.traces import Traces, read_traces, traces_flaw
 from mac_runner.store.transcripts import (
     check_acknowledged,
@@ -189,7 +188,7 @@ class RunContents:
 
     def repair_advice(self, task_id: str) -> str:
         """The command that restores the transcript of a task."""
-        return repair_advice(self.layout.part(task_id).directory)
+        return repair_advice(self.layout.directory)
 
     def flaw(self, row: JsonObject) -> str | None:
         """How the transcript of a row differs from what is acknowledged there; None when it does not."""
@@ -220,7 +219,7 @@ class RunContents:
 
         Not to be trusted without comparing a digest.
         """
-        layout, prefix = self.layout.part(task_id), f"{task_id}."
+        layout, prefix = self.layout, f"{task_id}."
         places = [layout.transcript(task_id)]
         for directory in (layout.damaged, layout.attempts):
             named = (name for name in self.disk.names(directory) if name.startswith(prefix))
@@ -336,8 +335,6 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
     """
     disk = disk or Disk()
     holder = most_alive(disk, places_of_work(directory, disk=disk), machine or Machine())
-    if is_shards(directory, disk=disk) and not has_run(directory, disk=disk):
-        return _not_begun(directory, disk, holder)
     head = read_head(directory, disk=disk)
     layout = head.layout
     state = read_state(disk, layout)
@@ -367,28 +364,6 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
         policies=state.policies_json(),
         speakers=recorded_speakers(head.resolved),
         lost=len(lost_endings(head, state)),
-    )
-
-
-def _not_begun(directory: Path, disk: Disk, holder: Holder) -> Standing:
-    """The state of shards when none has begun: workers start their engines before they claim one."""
-    record = read_shards(directory, disk=disk)
-    assert record is not None, "a directory of shards has its record"
-    return Standing(
-        directory=directory,
-        experiment_name=record.experiment_name,
-        shard=None,
-        planned=record.conversations,
-        finished=0,
-        failed=0,
-        half_done=0,
-        failures=(),
-        sessions=0,
-        latest=None,
-        usage={},
-        owner=holder.owner,
-        is_owner_alive=holder.is_alive,
-        last_sign_of_life=holder.last_sign_of_life,
     )
 
 
@@ -446,7 +421,7 @@ def survey(
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
     changed = _changes(disk, layout, resolved, shard) or ()
-    sizes = transcript_sizes(disk, layout)
+    sizes = transcript_sizes(disk, layout, tasks)
     state = read_state(disk, layout)
     endings = {
         task_id: ending.status for task_id, ending in state.endings.items() if sizes.get(task_id) == ending.size_bytes
@@ -473,15 +448,17 @@ def is_complete(
     resolved: JsonObject,
     tasks: Plan,
     shard: Shard | None = None,
+    lease: Lease | None = None,
     despite_settings: bool = False,
     disk: Disk | None = None,
 ) -> bool:
     """`Survey.is_complete`, with the same refusals; soon known where something is left to do.
 
-    With `despite_settings` it does not count that settings outside the identity have changed.
+    With `despite_settings` it does not count that settings outside the identity have changed. With `lease` it is about
+    the conversations of a shard and their transcripts alone.
     """
     disk = disk or Disk()
-    layout = Layout(directory=directory, experiment_name=experiment_name)
+    layout = Layout(directory=directory, experiment_name=experiment_name, lease=lease)
     changed = _changes(disk, layout, resolved, shard)
     return changed is not None and (despite_settings or not changed) and _is_final(disk, layout, tasks)
 
@@ -500,7 +477,16 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
 
     A process that was killed while it wrote them a last time left a temporary file, which a start removes.
     """
-    if not disk.exists(layout.manifest) or any(map(disk.strays, layout.swept)):
+    if layout.lease is not None:
+        endings, sizes = read_state(disk, layout).endings, transcript_sizes(disk, layout, tasks)
+        return all(
+            task_id in endings and sizes.get(task_id) == endings[task_id].size_bytes for task_id, _ in tasks.ids()
+        )
+    if (
+        disk.exists(layout.directory / LEASES)
+        or not disk.exists(layout.manifest)
+        or any(map(disk.strays, layout.swept))
+    ):
         return False
     try:
         known = read_manifest(disk, layout)
@@ -509,7 +495,7 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
     if any(known.statuses.get(task_id, "pending") == "pending" for task_id, _ in tasks.ids()):
         return False
     manifest = Manifest(layout.experiment_name, known.planned)
-    state, sizes = read_state(disk, layout), transcript_sizes(disk, layout)
+    state, sizes = read_state(disk, layout), transcript_sizes(disk, layout, tasks)
     sizes.pop(None, None)
     for task_id, ending in state.endings.items():
         manifest.settle(task_id, ending.status)

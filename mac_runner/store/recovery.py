@@ -50,6 +50,7 @@ from mac_runner.store.transcripts import (
     remade,
     remove_superseded,
     set_aside,
+    transcript_sizes,
     with_attempts,
 )
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
@@ -125,7 +126,8 @@ class Recovered:
 
 def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
     """Remove what killed processes left, and make durable what the last session left unsynced."""
-    for directory in layout.swept:
+    # Under a lease other workers are at work in the same directories.
+    for directory in layout.swept if layout.lease is None else ():
         repairs.temporaries_removed += disk.sweep(directory)
     for session in journal.sessions(disk, layout)[-1:]:
         disk.sync_file(layout.segment(session))
@@ -148,15 +150,16 @@ def recover(
     """Find out how far the run is and repair what is damaged. What the journal did not acknowledge goes to `segment`.
 
     Failed tasks count as open where `is_retried`, before anything is written of that. With `is_anew` what was planned
-    before does not count.
+    before does not count. Under a lease it is about the `tasks` of a shard alone, and leaves the index as it is.
     """
     state = read_state(disk, layout, with_digests=True)
     retried = {} if is_retried is None else failed_rows(disk, layout, state, is_retried)
     open_again = state.reopened
     remove_superseded(disk, layout, state.attempts, open_again)
-    is_index_exact = _is_index_exact(disk, layout, state)
+    is_index_ours = layout.lease is None
+    is_index_exact = not is_index_ours or _is_index_exact(disk, layout, state)
     claims = {} if is_index_exact else claimed_rows(disk, layout, state.endings.__contains__)
-    unsound, orphans = _unsound(disk, layout, state, repairs, is_thorough=is_thorough)
+    unsound, orphans = _unsound(disk, layout, tasks, state, repairs, is_thorough=is_thorough)
     rows = _adopt(disk, layout, tasks, orphans, claims, state.attempts, repairs)
     if restore is not None:
         lost = {task_id: row for task_id, row in claims.items() if task_id not in {*repairs.adopted, *open_again}}
@@ -173,7 +176,7 @@ def recover(
     _mend_traces(disk, layout, state, repairs, is_thorough=is_thorough)
     manifest = _manifest(disk, layout, tasks, state, repairs, is_anew=is_anew)
     repairs.reopened += filter(manifest.is_pending, sorted((unsound | claims.keys()) - open_again))
-    if rows or unsound:
+    if is_index_ours and (rows or unsound):
         is_index_exact = _is_index_exact(disk, layout, state)
     if not is_index_exact:
         write_index(disk, layout, state.rows(disk, layout), manifest)
@@ -188,7 +191,7 @@ def recover(
         manifest=manifest,
         left=sum(1 for task_id, _ in tasks.ids() if not manifest.is_done(task_id)),
         sizes=sizes,
-        replies=journal.replies(disk, layout, lambda task_id: not (manifest.is_done(task_id) or task_id in retried))
+        replies=journal.replies(disk, layout, lambda task_id: manifest.is_pending(task_id) and task_id not in retried)
         | {task_id: kept for task_id in retried if (kept := kept_replies(disk, layout, task_id))},
         attempts=attempts,
         deaths=deaths,
@@ -261,12 +264,12 @@ def _is_index_exact(disk: Disk, layout: Layout, state: RunState) -> bool:
 
 
 def _unsound(
-    disk: Disk, layout: Layout, state: RunState, repairs: Repairs, *, is_thorough: bool
+    disk: Disk, layout: Layout, tasks: Plan, state: RunState, repairs: Repairs, *, is_thorough: bool
 ) -> tuple[set[str], set[str]]:
     """The ended tasks whose transcripts are gone or set aside now; and the tasks of unacknowledged transcripts."""
     missing, damaged, orphans = set(state.endings), set[str](), set[str]()
-    for name, size_bytes in disk.sizes(layout.transcripts).items():
-        if (task_id := task_id_of(name)) is None:
+    for task_id, size_bytes in transcript_sizes(disk, layout, tasks).items():
+        if task_id is None:
             continue
         missing.discard(task_id)
         if task_id not in state.endings:
@@ -381,11 +384,12 @@ def trace_strays(disk: Disk, layout: Layout, state: RunState) -> list[str]:
     Those of a published transcript are not among them, whether it is acknowledged or not.
     """
     names = ((name, traced_task_of(name)) for name in disk.names(layout.traces))
-    endings = state.endings
+    endings, lease = state.endings, layout.lease
     return [
         name
         for name, task_id in names
         if task_id is not None
+        and (lease is None or lease.holds(task_id))
         and not (endings[task_id].has_traces if task_id in endings else disk.exists(layout.transcript(task_id)))
     ]
 
@@ -437,7 +441,7 @@ def _attempt_flaws(disk: Disk, layout: Layout, attempts: Attempts) -> Iterator[t
 def _manifest(disk: Disk, layout: Layout, tasks: Plan, state: RunState, repairs: Repairs, *, is_anew: bool) -> Manifest:
     """Everything that is planned now or was before, and how far it is."""
     planned: dict[str, int] = {}
-    if not is_anew and disk.exists(layout.manifest):
+    if not is_anew and layout.lease is None and disk.exists(layout.manifest):
         try:
             planned = read_manifest(disk, layout).planned
         except RunDirectoryError:

@@ -25,7 +25,8 @@ from mac_runner.store.identity import (
     is_untouched,
 )
 from mac_runner.store.journal import Segment
-from mac_runner.store.layout import MERGE_MARK, SHARD, Layout
+from mac_runner.store.layout import MERGE_MARK, SHARD, Layout, Lease
+from mac_runner.store.leases import rivals
 from mac_runner.store.lock import LeaseWatch, RunLock
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, write_index
@@ -148,6 +149,7 @@ def open_run(
     tasks: Plan,
     clock: Clock,
     shard: Shard | None = None,
+    lease: Lease | None = None,
     disk: Disk | None = None,
     machine: Machine | None = None,
     is_retried: Callable[[str], bool] | None = None,
@@ -165,22 +167,31 @@ def open_run(
     The start reads, and makes whole what it finds damaged. What it changes is written once there is something to write
     (`Recorder.begin`), or at the end. So a start that is refused leaves no trace where no run was, and a run as it was.
 
-    `tasks` is the plan of this invocation, and `shard` the part of the experiment it is, if not all of it. Failed tasks
-    are retried where `is_retried`. `is_guarded` says that the caller holds the lock of a directory around this one.
-    With `engines` they are accounted for elsewhere, under these names by model. The lock is not waited for with
-    `watch`. A transcript takes at least `transcript_bytes_min`. `restore` makes damaged and lost ones again;
-    `is_thorough` compares the digests of all of them. `on_ended` receives the row of each conversation that is
-    acknowledged, on the writer's thread; here and now of those that were recovered. `say` receives what takes time or
-    may surprise.
+    `tasks` is the plan of this invocation, and `shard` the part of the experiment it is, if not all of it. With `lease`
+    they are the tasks of a shard that was claimed in a run of several workers (`begin_leases`). Failed tasks are
+    retried where `is_retried`. `is_guarded` says that the caller holds the lock of a directory around this one. With
+    `engines` they are accounted for elsewhere, under these names by model. The lock is not waited for with `watch`. A
+    transcript takes at least `transcript_bytes_min`. `restore` makes damaged and lost ones again; `is_thorough`
+    compares the digests of all of them. `on_ended` receives the row of each conversation that is acknowledged, on the
+    writer's thread; here and now of those that were recovered. `say` receives what takes time or may surprise.
 
     Raises RunLockedError when another process is at work there, IdentityError when it belongs to another experiment or
     another part, RunDirectoryError when it is something else, StoreError when it cannot be written.
     """
     disk = disk or Disk()
-    layout = Layout(directory=directory, experiment_name=experiment_name)
+    layout = Layout(directory=directory, experiment_name=experiment_name, lease=lease)
     with full_disk_named(lambda: _need(disk, layout, tasks, transcript_bytes_min)):
         is_untouched(disk, directory)
-        lock = RunLock(disk, directory, clock=clock, machine=machine, say=say, is_guarded=is_guarded, watch=watch)
+        lock = RunLock(
+            disk,
+            layout.place,
+            clock=clock,
+            machine=machine,
+            say=say,
+            is_guarded=is_guarded,
+            watch=watch,
+            rivals=lambda: rivals(disk, layout),
+        )
         with ExitStack() as refused:
             refused.callback(lock.back_out)
             found = _differences(disk, layout, resolved, shard)
@@ -205,7 +216,8 @@ def open_run(
 
             def start() -> None:
                 disk.sync_directory(directory)  # It may have been deleted, and would be made again in part.
-                _take_over(disk, layout, resolved, shard, found)
+                if lease is None:
+                    _take_over(disk, layout, resolved, shard, found)
                 disk.make_directory(layout.transcripts)
                 segment.write()
                 if recovered.retried:

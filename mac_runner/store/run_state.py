@@ -15,7 +15,7 @@ import hashlib
 import sys
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -23,9 +23,10 @@ from typing import TypeGuard
 
 import msgspec
 
+from mac_runner.plan import Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
-from mac_runner.store.layout import SESSIONS_PER_SHARD, Layout
+from mac_runner.store.layout import Layout
 from mac_runner.store.records import encode_json, entry
 from mac_runner.store.rows import DoneRow, RecordedRow
 from mac_runner.structs import convert
@@ -68,6 +69,8 @@ class SessionStanding:
     number: int
     started_at: str | None = None
     run: str | None = None
+    shard: Shard | None = None
+    """What a worker claimed for it; None for a session of the whole run."""
     ended: int = 0
     turns_ended: int = 0
     usage: JsonObject = field(default_factory=dict)
@@ -98,11 +101,11 @@ class RunState:
         self.lags: dict[str, Counter[int]] = {}
         """How many conversations ended so many versions after the first one that played in them, by model."""
 
-    def begin(self, session: int, run: str | None = None) -> None:
-        """The records applied from now on are of this session, a new one or one begun before; `run` is where it is."""
+    def begin(self, session: int) -> None:
+        """The records applied from now on are of this session, a new one or one begun before."""
         place = bisect_left(self.sessions, session, key=lambda known: known.number)
         if place == len(self.sessions) or self.sessions[place].number != session:
-            self.sessions.insert(place, SessionStanding(number=session, run=run))
+            self.sessions.insert(place, SessionStanding(number=session))
         self._session = self.sessions[place]
 
     def apply(self, record: JsonObject | DoneRow, end: int = 0) -> None:
@@ -115,6 +118,8 @@ class RunState:
             case "session":
                 session.started_at = str(record.get("started_at"))
                 session.run = str(record["run"]) if "run" in record else session.run
+                shard = record.get("shard")
+                session.shard = None if shard is None else Shard(*convert(shard, tuple[int, int]))
                 served = record.get("served_by")
                 session.engines = None if served is None else convert(served, dict[str, str])
             case "checkpoint":
@@ -175,11 +180,14 @@ class RunState:
 
     @property
     def latest(self) -> SessionStanding | None:
-        """The last session. The sessions of several journals are side by side, so there it is the youngest."""
-        if not self.sessions or self.sessions[-1].number < SESSIONS_PER_SHARD:
-            return self.sessions[-1] if self.sessions else None
-        # Of those that began within a millisecond it is the last one, as in a merge.
-        return max(self.sessions, key=lambda session: (session.started_at or "", session.number))
+        """The last session: of several workers at once, the one that wrote its first record last."""
+        return self.sessions[-1] if self.sessions else None
+
+    def keep(self, holds: Callable[[str], bool]) -> None:
+        """Forget the tasks that are not of a shard: sessions of the whole run have those too."""
+        self.endings = {task_id: ending for task_id, ending in self.endings.items() if holds(task_id)}
+        self.attempts = {task_id: rows for task_id, rows in self.attempts.items() if holds(task_id)}
+        self.deaths = {task_id: turns for task_id, turns in self.deaths.items() if holds(task_id)}
 
     @property
     def usage(self) -> JsonObject:
@@ -238,9 +246,7 @@ class RunState:
         if conversations or requests:
             total["untimed"] = {"conversations": conversations, "requests": requests}
         parts: list[JsonValue] = [
-            _part(place, session, ended[session.number])
-            for place, session in enumerate(self.sessions, start=1)
-            if session.number in ended
+            _part(session, ended[session.number]) for session in self.sessions if session.number in ended
         ]
         return {**total, "sessions": len(self.sessions), "merged_runs": len(runs), "parts": parts}
 
@@ -255,13 +261,15 @@ def read_state(disk: Disk, layout: Layout, *, with_digests: bool = False) -> Run
     """The state that the journal of a run directory makes. Raises RunDirectoryError when it cannot be read."""
     state = RunState(with_digests=with_digests)
     for session in journal.sessions(disk, layout):
-        state.begin(session, layout.source(session))
+        state.begin(session)
         path = layout.segment(session)
         for end, record in journal.marks_and_rows(disk, layout, session):
             try:
                 state.apply(record, end)
             except ValueError as fault:
                 raise journal.unreadable(path, record, fault) from fault
+    if layout.lease is not None:
+        state.keep(layout.lease.holds)
     return state
 
 
@@ -370,15 +378,12 @@ def stretches(indexes: Sequence[int]) -> Iterator[JsonValue]:
         place = last + 1
 
 
-def _part(place: int, session: SessionStanding, endings: list[Ending]) -> JsonObject:
-    """What a session contributed to the result; `endings` in the order of their indexes.
-
-    The sessions of shards are numbered as in the run that they will be merged into.
-    """
+def _part(session: SessionStanding, endings: list[Ending]) -> JsonObject:
+    """What a session contributed to the result; `endings` in the order of their indexes."""
     run: JsonObject = {} if session.run is None else {"run": session.run}
     failed = sum(ending.status == "failed" for ending in endings)
     return {
-        "session": session.number if session.number < SESSIONS_PER_SHARD else place,
+        "session": session.number,
         **run,
         "started_at": session.started_at,
         "finished": len(endings) - failed,

@@ -26,6 +26,7 @@ from mac_runner.errors import StoreError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.layout import Layout
+from mac_runner.store.leases import end_leases
 from mac_runner.store.lock import RunLock
 from mac_runner.store.manifest import Manifest, index_line, write_index, write_manifest
 from mac_runner.store.records import encode_for_reading, entry, event_line, row_id
@@ -195,6 +196,8 @@ class Session(SessionLog):
         """With `engines` they are accounted for elsewhere, under these names by model."""
         super().__init__(disk=disk, layout=layout, clock=clock, segment=segment, show_life=show_life, start=start)
         self._engines = engines
+        self._is_whole = layout.lease is None
+        """Whether index and manifest are its to write, which are of the whole run."""
         self._on_ended = on_ended
         self._manifest = manifest
         self._left = need.conversations
@@ -223,8 +226,9 @@ class Session(SessionLog):
 
     def _begin(self, start: Callable[[], None]) -> None:
         super()._begin(start)
-        self._append(self.layout.index, b"")
-        self._write_manifest()
+        if self._is_whole:
+            self._append(self.layout.index, b"")
+            self._write_manifest()
         self._log_events(self._opening)
 
     def _commit(self, items: Sequence[Item]) -> None:
@@ -240,7 +244,7 @@ class Session(SessionLog):
             write_summary(self.disk, self.layout, item.summary)
         if items:  # The last batch of a run is empty when its summary was written before it.
             self._is_summed_up = bool(summaries)
-        if self._is_manifest_due():
+        if self._is_whole and self._is_manifest_due():
             self._write_manifest()
         self._show_life()
 
@@ -252,11 +256,15 @@ class Session(SessionLog):
         # If the summary was written last, the accounting it was made of stays: both must have the same times.
         if not self._is_summed_up:
             self._segment.write([self._checkpoint(self.elapsed_s)])
+        if not self._is_whole:
+            return
         if self.written >= self._left:
             state = read_state(self.disk, self.layout)
             write_index(self.disk, self.layout, state.rows(self.disk, self.layout), self._manifest)
             del state  # Large.
         self._write_manifest()
+        if self._manifest.counts.done == self._manifest.counts.planned:
+            end_leases(self.disk, self.layout.directory)
 
     def _frames(self, items: Sequence[Item]) -> list[bytes]:
         # Versions first: no reply is on the disk before the version that made it is named there.
@@ -292,7 +300,8 @@ class Session(SessionLog):
         ]
         self.disk.sync_directory(self.layout.transcripts)
         self._segment.write([journal.done_frame(row) for row in rows])
-        self._append(self.layout.index, b"".join(map(index_line, rows)))
+        if self._is_whole:
+            self._append(self.layout.index, b"".join(map(index_line, rows)))
         for row in rows:
             self._manifest.settle(row_id(row), entry(row, "status", str))
         self._published_bytes += sum(entry(row, "size_bytes", int) for row in rows)
@@ -379,6 +388,11 @@ class Recorder(Closing):
         self.has_begun = False
         """Whether anything was handed over."""
         self._early: list[EventItem] = []
+
+    @property
+    def layout(self) -> Layout:
+        """Its paths."""
+        return self._log.layout
 
     @property
     def failure(self) -> StoreError | None:

@@ -19,7 +19,7 @@ from mac_runner.errors import StoreError
 from mac_runner.files import chunks_from
 from mac_runner.store import journal
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
-from mac_runner.store.layout import SESSIONS_PER_SHARD, Layout
+from mac_runner.store.layout import Layout
 from mac_runner.store.records import Line, blocks, encode_json, entry, matched_lines, records_of
 from mac_runner.store.rows import DoneRow
 from mac_runner.store.run_state import RunState
@@ -67,7 +67,6 @@ class JournalTail:
     def __init__(self, disk: Disk, layout: Layout) -> None:
         self._disk = disk
         self.layout = layout
-        """May become one with more shards."""
         self.state = RunState()
         self.replied: set[str] = set()
         """The tasks that have a reply and have not ended."""
@@ -89,7 +88,7 @@ class JournalTail:
         is_anew = is_replaced
         for session, stat in found.items():
             segment = self._segments.setdefault(session, _Segment(session, stat.st_ino))
-            self.state.begin(session, self.layout.source(session))
+            self.state.begin(session)
             if stat.st_size > segment.offset:
                 is_segment_anew, is_ended = self._read(segment, on_row, touched, is_over)
                 is_anew |= is_segment_anew
@@ -193,15 +192,13 @@ class JournalTail:
 
     def _is_replaced(self, found: dict[int, os.stat_result]) -> bool:
         """Whether a segment that was read is gone, is another file or is shorter, or a new one comes before it."""
-        latest = {session // SESSIONS_PER_SHARD: session for session in self._segments}
+        latest = max(self._segments, default=0)
         return any(
             segment.session not in found
             or found[segment.session].st_ino != segment.inode
             or found[segment.session].st_size < segment.offset
             for segment in self._segments.values()
-        ) or any(
-            session < latest.get(session // SESSIONS_PER_SHARD, 0) for session in found.keys() - self._segments.keys()
-        )
+        ) or any(session < latest for session in found.keys() - self._segments.keys())
 
     def _forget(self) -> None:
         self.state = RunState()

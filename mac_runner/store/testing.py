@@ -15,7 +15,8 @@ from mac_runner.store.journal import (
     session_frame,
 )
 from mac_runner.store.lane_log import STATES, LaneRecord, lanes_of, read_lanes
-from mac_runner.store.layout import SESSIONS_PER_SHARD, SHARD_DIRECTORIES, SHARDS, WORKERS, Layout, traces_beside
+from mac_runner.store.layout import LEASES, WORKERS, Layout, Lease, lease_directory, traces_beside
+from mac_runner.store.leases import begin_leases, encode_leases
 from mac_runner.store.lock import (
     LEASE_INTERVAL_S,
     LEASE_PERIODS,
@@ -55,7 +56,6 @@ from mac_runner.store.records import (
 from mac_runner.store.rows import DoneRow, RecordedRow
 from mac_runner.store.run_state import RunState, read_state, stretches
 from mac_runner.store.session import MANIFEST_INTERVAL_S, Item, Session, TranscriptItem
-from mac_runner.store.shards import encode_shards, shard_directory
 from mac_runner.store.space import SAMPLE_CONVERSATIONS, size_text
 from mac_runner.store.tail import JournalTail
 from mac_runner.store.trace_log import TraceLog

@@ -79,7 +79,7 @@ def read_traces(layout: Layout, transcript: JsonObject, *, disk: Disk | None = N
     try:
         found = read_trace_file(disk or Disk(), path, transcript)
     except ValueError as fault:
-        raise RunDirectoryError(f"{path} {fault}; {repair_advice(layout.part(task_id).directory)}") from fault
+        raise RunDirectoryError(f"{path} {fault}; {repair_advice(layout.directory)}") from fault
     keys = {_utf8(entry(turn, "turn", str)).decode(): entry(turn, "turn", str) for turn in objects(transcript, "turns")}
     return {keys.get(key, key): trace for key, trace in found.items()}
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, TypeGuard
 
 from mac_runner.errors import StoreError
+from mac_runner.plan import Plan
 from mac_runner.registry import counted_kinds, measures_of
 from mac_runner.rewards import names_agents
 from mac_runner.store.disk import Disk
@@ -409,9 +410,13 @@ def remove_superseded(disk: Disk, layout: Layout, attempts: Attempts, reopened: 
             disk.remove(traces_beside(path))
 
 
-def transcript_sizes(disk: Disk, layout: Layout) -> dict[str | None, int | None]:
-    """The bytes of each transcript by its task, None for anything but a file; under None for other names."""
-    return {task_id_of(name): size_bytes for name, size_bytes in disk.sizes(layout.transcripts).items()}
+def transcript_sizes(disk: Disk, layout: Layout, tasks: Plan) -> dict[str | None, int | None]:
+    """The bytes of each transcript by its task, None for anything but a file; under None for other names.
+
+    Under a lease those of its `tasks`, each looked for by its name: the directory has those of all shards.
+    """
+    names = None if layout.lease is None else [layout.transcript(task_id).name for task_id, _ in tasks.ids()]
+    return {task_id_of(name): size_bytes for name, size_bytes in disk.sizes(layout.transcripts, names).items()}
 
 
 def set_aside(disk: Disk, layout: Layout, path: Path) -> None:

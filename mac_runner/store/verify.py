@@ -19,6 +19,7 @@ from mac_runner.printable import counted
 from mac_runner.results import number, section
 from mac_runner.store import journal
 from mac_runner.store.disk import TEMPORARY_PREFIX, Disk
+from mac_runner.store.head import RunHead, read_head
 from mac_runner.store.layout import (
     HIDDEN,
     TRACES_SUFFIX,
@@ -42,7 +43,6 @@ from mac_runner.store.records import (
 )
 from mac_runner.store.recovery import trace_strays
 from mac_runner.store.run_state import RunState, read_state
-from mac_runner.store.sharded import RunHead, read_head
 from mac_runner.store.traces import TRACES, traces_flaw
 from mac_runner.store.transcripts import (
     Attempts,
@@ -246,7 +246,7 @@ class _Journal(NamedTuple):
 def _read_journal(disk: Disk, layout: Layout) -> _Journal:
     state, damaged, malformed, replies = RunState(), list[Finding](), list[Finding](), Counter[str]()
     for session in journal.sessions(disk, layout):
-        state.begin(session, layout.source(session))
+        state.begin(session)
         path = layout.segment(session)
         for line in lines(disk.chunks(path)):
             records, is_damaged = records_of(line) if line.is_ended else ((), False)

@@ -1,8 +1,8 @@
-"""The workers of a directory of shards, and how far its shards are.
+"""The workers of a run or a grid, and how far its shards are.
 
 A worker is a process that claims shards. It has a directory of its own in `workers/`, with the lock, the note and the
-lease of a run directory, and with the events and the accounts of its engines. What it holds is read off the notes in
-the shards.
+lease of a run directory, and with its events and the accounts of its engines. What it holds is read off the notes in
+the leases.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
 from mac_runner.clock import Clock
+from mac_runner.plan import Shard
 from mac_runner.store.disk import Disk
-from mac_runner.store.layout import EVENTS, MANIFEST, SHARDS, WORKERS, Layout
+from mac_runner.store.head import worker_directories
+from mac_runner.store.layout import CONFIG, WORKERS, Layout, lease_directory
+from mac_runner.store.leases import LeasesRecord, read_leases
 from mac_runner.store.lock import Owner, RunLock, holder_of, read_owner
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import decode_manifest
 from mac_runner.store.run_state import read_state
 from mac_runner.store.session import Recorder, open_log_session
-from mac_runner.store.shards import is_merged, read_shards, shard_directory, worker_directories
 from mac_runner.types import JsonObject
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9.-]+")
@@ -41,14 +42,14 @@ class Worker:
     is_alive: bool | None
     last_sign_of_life: str | None
     holds: tuple[Path, ...] = ()
-    """The shards that it has claimed, relative to the directory."""
+    """The leases of the shards that it has claimed, relative to the directory."""
     usage: JsonObject = field(default_factory=dict)
     """What it and its engines used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardsStanding:
-    """How far the shards of a directory are, or of all combinations of a grid, and who works on them."""
+    """How far the shards of a run are, or of all combinations of a grid, and who works on them."""
 
     of: int
     complete: int
@@ -65,7 +66,7 @@ class ShardsStanding:
 
 
 def open_worker(directory: Path, *, clock: Clock, disk: Disk | None = None, machine: Machine | None = None) -> Recorder:
-    """A directory for this process in a directory of shards: its note, signs of life, events and accounts."""
+    """A place for this process in the directory of a run or a grid: its note, signs of life, events and accounts."""
     disk, machine = disk or Disk(), machine or Machine()
     disk.make_directory(directory / WORKERS)  # It stays: another worker may be about to make its own place in it.
     place = _new_place(disk, directory / WORKERS, machine)
@@ -82,36 +83,30 @@ def _new_place(disk: Disk, workers: Path, machine: Machine) -> Path:
     return next(place for each in names if not disk.exists(place := workers / each))
 
 
-def worker_events(directory: Path, *, disk: Disk | None = None) -> tuple[Path, ...]:
-    """The event logs of all workers that came."""
-    disk = disk or Disk()
-    logs = (place / EVENTS for place in worker_directories(directory, disk=disk))
-    return tuple(log for log in logs if disk.is_file(log))
-
-
 def read_workers(directory: Path, *, disk: Disk | None = None, machine: Machine | None = None) -> tuple[Worker, ...]:
-    """The workers that came to a directory of shards, or to a grid of such, by name."""
+    """The workers that came to a run or to a grid, by name."""
     disk, machine = disk or Disk(), machine or Machine()
     held: dict[Owner, list[Path]] = {}
-    for place in chain.from_iterable(_places(disk, top) for top in _tops(disk, directory)):
-        if (owner := read_owner(disk, place)) is not None:
-            held.setdefault(_process(owner), []).append(place.relative_to(directory))
+    for top, record in _leased(disk, directory):
+        for shard in record.shards():
+            place = lease_directory(top, shard)
+            if (owner := read_owner(disk, place)) is not None:
+                held.setdefault(_process(owner), []).append(place.relative_to(directory))
     return tuple(_worker(disk, machine, place, held) for place in worker_directories(directory, disk=disk))
 
 
 def read_shards_standing(
     directory: Path, *, disk: Disk | None = None, machine: Machine | None = None
 ) -> ShardsStanding | None:
-    """How far the shards of a directory are; None where there are none, or all are merged."""
+    """How far the shards of a run or a grid are; None where none are claimed."""
     disk, machine = disk or Disk(), machine or Machine()
-    tops = _tops(disk, directory)
-    if all(is_merged(top, disk=disk) for top in tops):
+    leased = _leased(disk, directory)
+    if not leased:
         return None
     stages = Counter[str]()
-    for top in tops:
-        places = _places(disk, top)
-        stages["of"] += len(places)
-        stages += Counter(filter(None, (_stage(disk, machine, place) for place in places)))
+    for top, record in leased:
+        stages["of"] += record.filled
+        stages += Counter(filter(None, _stages(disk, machine, top, record)))
     workers = read_workers(directory, disk=disk, machine=machine)
     return ShardsStanding(
         of=stages["of"],
@@ -122,16 +117,22 @@ def read_shards_standing(
     )
 
 
-def _stage(disk: Disk, machine: Machine, place: Path) -> str | None:
-    """Where a shard is; None for one that has not begun."""
-    holder = holder_of(disk, place, machine)
-    if holder.owner is not None and holder.is_alive is not False:
-        return "held"
-    path = place / MANIFEST
-    if not disk.exists(path):
-        return None
-    statuses = decode_manifest(disk.chunks(path), str(path)).statuses.values()
-    return "half done" if "pending" in statuses else "complete"
+def _stages(disk: Disk, machine: Machine, top: Path, record: LeasesRecord) -> Iterator[str | None]:
+    """Where each shard is; None for one that has not begun."""
+    state = read_state(disk, Layout(directory=top, experiment_name=record.experiment_name))
+    samples = record.samples_per_task
+    planned = Counter(Shard.holding(index // samples, record.of) for index in range(record.conversations))
+    indexes = [ending.task_index for ending in state.endings.values() if ending.task_index < record.conversations]
+    ended = Counter(Shard.holding(index // samples, record.of) for index in indexes)
+    begun = {session.shard for session in state.sessions}
+    for shard in record.shards():
+        holder = holder_of(disk, lease_directory(top, shard), machine)
+        if holder.owner is not None and holder.is_alive is not False:
+            yield "held"
+        elif ended[shard] == planned[shard]:
+            yield "complete"
+        else:
+            yield "half done" if ended[shard] or shard in begun else None
 
 
 def _worker(disk: Disk, machine: Machine, place: Path, held: Mapping[Owner, Sequence[Path]]) -> Worker:
@@ -151,15 +152,7 @@ def _process(owner: Owner) -> Owner:
     return replace(owner, started_at="", command="")
 
 
-def _tops(disk: Disk, directory: Path) -> list[Path]:
-    """The directories of shards: the one given, or those in a grid."""
-    if disk.exists(directory / SHARDS):
-        return [directory]
-    return [path for name in disk.names(directory) if disk.exists((path := directory / name) / SHARDS)]
-
-
-def _places(disk: Disk, top: Path) -> list[Path]:
-    """The directories of all shards that have conversations."""
-    record = read_shards(top, disk=disk)
-    shards = [] if record is None else [*record.shards()][: record.filled]
-    return [shard_directory(top, shard) for shard in shards]
+def _leased(disk: Disk, directory: Path) -> list[tuple[Path, LeasesRecord]]:
+    """The runs whose shards are claimed: the one given, or those in a grid."""
+    tops = [directory] if disk.exists(directory / CONFIG) else [directory / name for name in disk.names(directory)]
+    return [(top, record) for top in tops if (record := read_leases(top, disk=disk)) is not None]

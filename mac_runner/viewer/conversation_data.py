@@ -12,9 +12,9 @@ from mac_runner.errors import MacRunnerError
 from mac_runner.reports.turns import objects
 from mac_runner.runs.replays import Replays
 from mac_runner.store import Disk, RunContents
+from mac_runner.store.head import places_of_work
 from mac_runner.store.lock import read_owner
 from mac_runner.store.machine import Machine
-from mac_runner.store.sharded import places_of_work
 from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject
 from mac_runner.view_model import ConversationView

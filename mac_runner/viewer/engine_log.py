@@ -9,8 +9,8 @@ from typing import Final
 
 from mac_runner.errors import StoreError
 from mac_runner.files import chunks_from
+from mac_runner.store.head import event_logs
 from mac_runner.store.layout import EVENTS
-from mac_runner.store.sharded import event_logs
 from mac_runner.view_model import EnginesPage
 from mac_runner.viewer.marks import Mark, mark_of
 from mac_runner.viewer.source import NotThereError

@@ -16,13 +16,13 @@ from mac_runner.config import recorded_speakers
 from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.runs.replays import Replays
 from mac_runner.store import Counts, Disk, RunContents, Standing
+from mac_runner.store.head import places_of_work, read_head
 from mac_runner.store.identity import read_shard
-from mac_runner.store.layout import Layout
+from mac_runner.store.layout import CONFIG, MANIFEST, Layout
 from mac_runner.store.lock import Holder, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.rows import DoneRow
 from mac_runner.store.run_state import RunState
-from mac_runner.store.sharded import head_files, places_of_work, read_head
 from mac_runner.store.tail import JournalTail, never
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.traces import Traces
@@ -268,12 +268,12 @@ class Follower:
 
     def _read_settings(self) -> None:
         """Read the experiment and the manifest, if they changed."""
-        marks = tuple(map(mark_of, head_files(self.directory, disk=self._disk)))
+        marks = tuple(map(mark_of, (self.directory / CONFIG, self.directory / MANIFEST)))
         if self._tail is not None and marks == self._marks:
             return
         layout, resolved, self._planned, _ = read_head(self.directory, disk=self._disk)
         self._shard = read_shard(self._disk, self.directory)
-        if self._tail is None or resolved != self._resolved or not layout.continues(self._layout):
+        if self._tail is None or resolved != self._resolved or layout != self._layout:
             # Pages know rows by their version: those of another run are never taken for rows of this one.
             self._version += self._tail is not None
             self._resolved = resolved

@@ -1,0 +1,166 @@
+"""Leases: several workers play one run, each of them the shards that it has claimed.
+
+`leases.json` says into how many shards the run is cut, and of which experiment it is. A worker claims a shard by the
+lock on its directory in `leases/`, and plays it as a session of the run: with a journal segment of its own, and with
+the one `transcripts/` of all. What is derived from the journal (index, manifest, summary) is left to a process that has
+the whole run. So there is nothing to merge: the worker that finds all conversations ended opens the run as any process
+does, which writes the rest and ends the leases.
+
+A process that has the whole run and workers keep each other out: each leaves its note first, and then looks for that of
+the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from mac_runner.errors import IdentityError, RunDirectoryError
+from mac_runner.plan import Plan, Shard
+from mac_runner.store.disk import Disk
+from mac_runner.store.identity import changes, encode_config, is_untouched, read_shard
+from mac_runner.store.layout import CONFIG, LEASE_DIRECTORIES, LEASES, LOCK, MANIFEST, Layout, lease_directory
+from mac_runner.store.manifest import Manifest
+from mac_runner.store.records import encode_json, foreign_format
+from mac_runner.structs import convert
+from mac_runner.types import JsonObject
+
+LEASES_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasesRecord:
+    """The content of `leases.json`. `conversations` are those of all shards together.
+
+    Each deal has `samples_per_task` of them, which are in one shard.
+    """
+
+    of: int
+    experiment_name: str
+    identity: str
+    conversations: int
+    samples_per_task: int = 1
+    format: int = LEASES_FORMAT
+
+    @property
+    def filled(self) -> int:
+        """How many shards have conversations: the first ones."""
+        return min(self.of, -(-self.conversations // self.samples_per_task))
+
+    def shards(self) -> Iterator[Shard]:
+        """The shards that have conversations, in their order."""
+        return (Shard(number, self.of) for number in range(1, self.filled + 1))
+
+
+def read_leases(directory: Path, *, disk: Disk | None = None) -> LeasesRecord | None:
+    """The record of a run whose shards workers claim; None for any other. Raises RunDirectoryError."""
+    disk, path = disk or Disk(), directory / LEASES
+    if not disk.exists(path):
+        return None
+    try:
+        found = convert(json.loads(disk.read(path)), LeasesRecord)
+        if found.format != LEASES_FORMAT:
+            raise RunDirectoryError(f"{path}: {foreign_format('format', found.format, LEASES_FORMAT)}")
+        if found.of < 1 or found.samples_per_task < 1:
+            raise ValueError("it should have at least one shard and one sample")
+    except (ValueError, RecursionError) as fault:
+        raise RunDirectoryError(
+            f"{path} cannot be read: {fault}; remove it once no worker is left: the next one writes it again"
+        ) from fault
+    return found
+
+
+def encode_leases(record: LeasesRecord) -> bytes:
+    """The file `leases.json`."""
+    return encode_json(asdict(record)) + b"\n"
+
+
+def begin_leases(
+    directory: Path, record: LeasesRecord, resolved: JsonObject, tasks: Plan, *, at: str, disk: Disk | None = None
+) -> None:
+    """Have a run whose shards can be claimed, begun here or before; several processes may do so at once.
+
+    Raises what `check_leases` raises.
+    """
+    disk = disk or Disk()
+    check_leases(directory, record, resolved, disk=disk)
+    disk.make_directory(directory)
+    disk.publish_once(directory / LEASES, encode_leases(record))
+    if not disk.exists(directory / CONFIG):
+        disk.publish_once(directory / CONFIG, encode_config(resolved))
+    if not disk.exists(directory / MANIFEST):
+        manifest = Manifest(record.experiment_name, dict(tasks.ids()))
+        disk.publish_once(directory / MANIFEST, b"".join(manifest.encode(at)))
+    disk.sync_directory(directory)
+    check_leases(directory, record, resolved, disk=disk)
+
+
+def check_leases(directory: Path, record: LeasesRecord, resolved: JsonObject, *, disk: Disk | None = None) -> None:
+    """Raises IdentityError when the directory is of another experiment, or cut into another number of shards.
+
+    Raises RunDirectoryError when it holds something else. Changes nothing.
+    """
+    disk = disk or Disk()
+    if (found := read_leases(directory, disk=disk)) is not None:
+        _check_same(directory, found, record)
+    if is_untouched(disk, directory):
+        return
+    layout = Layout(directory=directory, experiment_name=record.experiment_name)
+    if changed := changes(disk, layout, resolved).identity:
+        raise IdentityError(
+            f"{directory} was begun with another experiment ({changed[0].path} is one difference), of which nothing "
+            "was played; run it once without --shard, or choose another directory with --out"
+        )
+    if (shard := read_shard(disk, directory)) is not None:
+        raise IdentityError(
+            f"{directory} holds shard {shard} of the experiment, and workers share a whole one; choose another "
+            "directory with --out"
+        )
+
+
+def _check_same(directory: Path, found: LeasesRecord, record: LeasesRecord) -> None:
+    if found.of != record.of:
+        raise IdentityError(
+            f"{directory} is split into {found.of} shards, and {record.of} were asked for; "
+            f"use --shard auto/{found.of}, or give this run a directory of its own with --out DIR"
+        )
+    if (found.experiment_name, found.identity) != (record.experiment_name, record.identity):
+        raise IdentityError(
+            f"{directory} belongs to another experiment, {found.experiment_name} with the identity {found.identity}, "
+            f"and this one is {record.experiment_name} with {record.identity}; set the values back, or give this run a "
+            "directory of its own with --out DIR"
+        )
+    if found.conversations != record.conversations:
+        raise IdentityError(
+            f"{directory} is for {found.conversations} conversations, and {record.conversations} were asked for; all "
+            "workers ask for the same. Once all have ended, the same command plays more"
+        )
+
+
+def make_claimable(directory: Path, shard: Shard, *, disk: Disk | None = None) -> None:
+    """Make the place of a shard's lock, and the lock file, which stay when a claim is withdrawn.
+
+    Otherwise a process that withdraws would remove what another one is about to lock.
+    """
+    disk, place = disk or Disk(), lease_directory(directory, shard)
+    disk.make_directory(place)
+    if not disk.exists(place / LOCK):
+        disk.close(disk.open_append(place / LOCK))
+
+
+def end_leases(disk: Disk, directory: Path) -> None:
+    """All has ended: nothing is left to claim. The lock files stay, which a late worker may be about to lock."""
+    disk.remove(directory / LEASES)
+
+
+def rivals(disk: Disk, layout: Layout) -> list[Path]:
+    """Where those leave notes whom a process here keeps out and is kept out by, besides the holders of its own lock."""
+    if layout.lease is not None:
+        return [layout.directory]
+    if not disk.exists(layout.directory / LEASES):
+        return []
+    places = layout.directory / LEASE_DIRECTORIES
+    return [places / name for name in disk.names(places) if disk.is_directory(places / name)]
