@@ -132,32 +132,33 @@ def _observed(model: str, seen: dict[str, _Seen], capacity: int | None) -> Obser
 def _stays(run: int, contents: RunContents) -> Iterator[tuple[str, str, int, Stay]]:
     """For each reply with counted tokens its model, its server, the characters of its prompt, and its stay.
 
-    In a merged run the events of all shards are mixed, and wall time is the clock that they share.
+    In a merged run, and in one of several workers, their events are mixed, and wall time is the clock that they share.
     """
-    is_merged = any(session.run is not None for session in contents.state.sessions)
+    sessions = contents.state.sessions
+    is_mixed = any(session.run is not None or session.shard is not None for session in sessions)
     session, chars = 0, dict[object, int]()
     for event in contents.events(*_EVENTS):
         turn = (event.get("task"), event.get("turn"))
         if event["event"] == "EVENT_RUN_START":
-            session += not is_merged
+            session += not is_mixed
         elif event["event"] == "EVENT_INFER_START":
             chars[turn] = _whole(event, "prompt_chars")
         elif turn in chars:
             size, model = chars.pop(turn), str(event.get("model"))
             server = str(event.get("server") or model)
-            stay = _stay(event, _Place(run, session, server), is_merged=is_merged)
+            stay = _stay(event, _Place(run, session, server), is_mixed=is_mixed)
             if stay is not None:
                 yield model, server, size, stay
 
 
-def _stay(event: JsonObject, place: _Place, *, is_merged: bool) -> Stay | None:
+def _stay(event: JsonObject, place: _Place, *, is_mixed: bool) -> Stay | None:
     """The stay that ended with an EVENT_INFER_DONE; None where nothing was counted."""
     prompt, completion = _whole(event, "tokens_in"), _whole(event, "tokens_out")
     took_s = _number(event, "latency_ms") / 1000
     if not (prompt and completion and took_s > 0):
         return None
     wall = event.get("time")
-    is_wall = is_merged and isinstance(wall, str)
+    is_wall = is_mixed and isinstance(wall, str)
     answered_s = datetime.fromisoformat(str(wall)).timestamp() if is_wall else _number(event, "elapsed_s")
     return Stay(
         beside=place,

@@ -240,10 +240,11 @@ class Player:
 
     def _play_claimed(self, chosen: ExperimentSet) -> Results:
         """Play the shards that no other worker holds, and wait for the others; the last worker ends the run."""
+        watch = LeaseWatch()
 
         def open_whole(setup: Setup) -> OpenRun:
             served = plan_engines([setup], chosen.setups, self.clock, lambda _line: None, is_dry=True)
-            return self._open(setup, served, has_accounts=chosen.grid is None, watch=LeaseWatch())
+            return self._open(setup, served, has_accounts=chosen.grid is None, watch=watch)
 
         while not claims.is_over(chosen):
             claims.check(chosen)

@@ -25,6 +25,7 @@ from mac_runner.store.disk import Disk
 from mac_runner.store.head import has_run, places_of_work
 from mac_runner.store.identity import read_yaml, with_digest
 from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
+from mac_runner.store.leases import rivals
 from mac_runner.store.lock import RunLock, locked, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.reader import Standing, added_counts, read_run, read_standing
@@ -254,7 +255,7 @@ def open_grid(
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=asked.name)
     read_grid(directory, disk=disk)
-    lock = RunLock(disk, directory, clock=clock, say=say)
+    lock = RunLock(disk, directory, clock=clock, say=say, rivals=lambda: rivals(disk, directory))
     try:
         if needs:
             check_room(disk, layout, Need.of_all(needs))

@@ -53,7 +53,7 @@ def event_logs(directory: Path, *, disk: Disk | None = None) -> list[Path]:
 
 def worker_directories(directory: Path, *, disk: Disk | None = None) -> list[Path]:
     """What the workers of a run or a grid left; what systems put beside it is left out."""
-    return _directories(disk or Disk(), directory / WORKERS)
+    return directories_in(disk or Disk(), directory / WORKERS)
 
 
 def places_of_work(directory: Path, *, disk: Disk | None = None) -> list[Path]:
@@ -61,9 +61,10 @@ def places_of_work(directory: Path, *, disk: Disk | None = None) -> list[Path]:
     disk = disk or Disk()
     if disk.exists(directory / CONFIG) and not disk.exists(directory / LEASES):
         return [directory]
-    return [directory, *worker_directories(directory, disk=disk), *_directories(disk, directory / LEASE_DIRECTORIES)]
+    return [directory, *worker_directories(directory, disk=disk), *directories_in(disk, directory / LEASE_DIRECTORIES)]
 
 
-def _directories(disk: Disk, directory: Path) -> list[Path]:
+def directories_in(disk: Disk, directory: Path) -> list[Path]:
+    """The directories in a directory, but for those that systems make."""
     named = (directory / name for name in disk.names(directory) if not name.startswith("."))
     return [place for place in named if disk.is_directory(place)]

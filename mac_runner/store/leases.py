@@ -21,10 +21,12 @@ from typing import Final
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.plan import Plan, Shard
 from mac_runner.store.disk import Disk
+from mac_runner.store.head import directories_in
 from mac_runner.store.identity import changes, encode_config, is_untouched, read_shard
-from mac_runner.store.layout import CONFIG, LEASE_DIRECTORIES, LEASES, LOCK, MANIFEST, Layout, lease_directory
-from mac_runner.store.manifest import Manifest
+from mac_runner.store.layout import CONFIG, GRID, LEASE_DIRECTORIES, LEASES, LOCK, Layout, Lease, lease_directory
+from mac_runner.store.manifest import Manifest, read_manifest, write_manifest
 from mac_runner.store.records import encode_json, foreign_format
+from mac_runner.store.run_state import read_state
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject
 
@@ -91,11 +93,21 @@ def begin_leases(
     disk.publish_once(directory / LEASES, encode_leases(record))
     if not disk.exists(directory / CONFIG):
         disk.publish_once(directory / CONFIG, encode_config(resolved))
-    if not disk.exists(directory / MANIFEST):
-        manifest = Manifest(record.experiment_name, dict(tasks.ids()))
-        disk.publish_once(directory / MANIFEST, b"".join(manifest.encode(at)))
+    _plan(disk, Layout(directory=directory, experiment_name=record.experiment_name), tasks, at)
     disk.sync_directory(directory)
     check_leases(directory, record, resolved, disk=disk)
+
+
+def _plan(disk: Disk, layout: Layout, tasks: Plan, at: str) -> None:
+    """Have all tasks in the manifest. How they ended is written there by who has the whole run."""
+    known = read_manifest(disk, layout) if disk.exists(layout.manifest) else None
+    planned = {} if known is None else known.planned
+    if known is not None and all(task_id in planned for task_id, _ in tasks.ids()):
+        return
+    manifest = Manifest(layout.experiment_name, {**planned, **dict(tasks.ids())})
+    for task_id, ending in read_state(disk, layout).endings.items():
+        manifest.settle(task_id, ending.status)
+    write_manifest(disk, layout, manifest, updated_at=at)
 
 
 def check_leases(directory: Path, record: LeasesRecord, resolved: JsonObject, *, disk: Disk | None = None) -> None:
@@ -156,11 +168,14 @@ def end_leases(disk: Disk, directory: Path) -> None:
     disk.remove(directory / LEASES)
 
 
-def rivals(disk: Disk, layout: Layout) -> list[Path]:
-    """Where those leave notes whom a process here keeps out and is kept out by, besides the holders of its own lock."""
-    if layout.lease is not None:
-        return [layout.directory]
-    if not disk.exists(layout.directory / LEASES):
-        return []
-    places = layout.directory / LEASE_DIRECTORIES
-    return [places / name for name in disk.names(places) if disk.is_directory(places / name)]
+def rivals(disk: Disk, directory: Path, lease: Lease | None = None) -> list[Path]:
+    """Where those leave notes whom a process here keeps out and is kept out by, besides the holders of its own lock.
+
+    A worker stands against who has the whole run or grid, and the one that has it against the workers.
+    """
+    if lease is not None:
+        return [directory, directory.parent] if disk.exists(directory.parent / GRID) else [directory]
+    is_grid = disk.exists(directory / GRID)
+    tops = [directory / name for name in disk.names(directory)] if is_grid else [directory]
+    leased = (top / LEASE_DIRECTORIES for top in tops if disk.exists(top / LEASES))
+    return [place for places in leased for place in directories_in(disk, places)]

@@ -190,7 +190,7 @@ def open_run(
             say=say,
             is_guarded=is_guarded,
             watch=watch,
-            rivals=lambda: rivals(disk, layout),
+            rivals=lambda: rivals(disk, directory, lease),
         )
         with ExitStack() as refused:
             refused.callback(lock.back_out)
