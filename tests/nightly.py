@@ -40,7 +40,7 @@ WHAT = {
     "cancellation": "cancellations: each turn of the loop, in courses of their own",
     "crash": "power cuts before each operation of random runs, about 700 disks each",
     KILLED_RUNS: "kills at random changes of the disk and replies: nothing lost, nothing doubled",
-    KILLED_WORKERS: "workers of one directory, killed and stopped: merged as one run leaves it",
+    KILLED_WORKERS: "workers of one directory, killed and stopped: what one run leaves",
     "tests/faults/test_histories.py": "random histories of runs, kills and power cuts",
     ANSWERS: "odd answers with status 200 over each protocol: conversations fail at most",
     REFUSALS: "refusals in the words of each server, with other numbers: the same meaning in every body",

@@ -254,6 +254,11 @@ class CrashDisk(System):
         nodes = self._directory(path).names.items()
         return {name: len(node.content) if isinstance(node, _File) else None for name, node in nodes}
 
+    def size(self, path: Path) -> int | None:
+        self._tell("names", path)
+        node = self._node(path)
+        return len(node.content) if isinstance(node, _File) else None
+
     def free(self, path: Path) -> Free:
         self._tell("free", path)
         return Free(size_bytes=1 << 40, files=None, block_bytes=4096)

@@ -33,7 +33,7 @@ class Gate(Backend):
 
     def generate(self, request):
         place = self.settings.place
-        while len([*place.glob("runs/small/shards/*/transcripts/*.json")]) >= int((place / "limit").read_text()):
+        while len([*place.glob("runs/small/transcripts/*.json")]) >= int((place / "limit").read_text()):
             time.sleep(0.05)
         return Reply(text=f"{request.conversation} {request.turn.agent}", finish_reason=FinishReason.STOP)
 """
@@ -113,7 +113,7 @@ def test_job_whose_nodes_are_killed_ends_like_a_single_run_and_leaves_no_process
     let_end(lab, 10)
     job = lab.start(*submission("--shards", "8"))
     for done, more in ((10, 30), (30, NO_LIMIT)):
-        wait_for(lambda done=done: ended_in_shards(shared) >= done, f"{done} conversations")  # type: ignore[misc]
+        wait_for(lambda done=done: ended_in(shared) >= done, f"{done} conversations")  # type: ignore[misc]
         wait_for(lambda: any(map(workers_of, cluster.worker_nodes)), "a worker")
         node = next(node for node in cluster.worker_nodes if workers_of(node))
         lost = workers_of(node)
@@ -161,8 +161,8 @@ def submission(*more: str, executor: str = "ray") -> tuple[str, ...]:
     return ("submit", FILE, "--executor", executor, "--nodes", "2", *shared, *more)
 
 
-def ended_in_shards(directory: Path) -> int:
-    return len([*directory.glob("shards/*/transcripts/*.json")])
+def ended_in(directory: Path) -> int:
+    return len([*directory.glob("transcripts/*.json")])
 
 
 def workers_of(node: Any) -> list[psutil.Process]:

@@ -22,14 +22,14 @@ from mac_runner.plan import Shard
 from mac_runner.store import (
     Disk,
     GridRecord,
-    ShardsRecord,
+    LeasesRecord,
     build_transcript,
     grid_entries,
     index_row,
     open_grid,
     read_grid,
     read_run,
-    read_shards,
+    read_leases,
     read_standing,
     replies_of,
     task_of,
@@ -40,7 +40,7 @@ from mac_runner.store.testing import (
     decode_manifest,
     decode_transcript,
     encode_frame,
-    encode_shards,
+    encode_leases,
     encode_transcript,
     entry,
     objects,
@@ -246,10 +246,9 @@ def test_journal_and_transcripts_of_another_format_are_refused_with_the_version_
         read_run(released / "killed").rows()
     with pytest.raises(ValueError, match=r"format is 2, .* mac_runner 0.2.0"):
         decode_transcript((released / "finished/transcripts/toy_00001.json").read_bytes())
-    for name, read in (("grid.yaml", read_grid), ("shards.json", read_shards)):
-        (released / name).write_bytes(encode_shards(SHARDS).replace(b'"format":2', b'"format":1'))
-        with pytest.raises(RunDirectoryError, match=rf"{name}: format is 1, .* mac_runner 0.2.0"):
-            read(released)
+    (released / "grid.yaml").write_text("format: 1\n")
+    with pytest.raises(RunDirectoryError, match=r"grid.yaml: format is 1, .* mac_runner 0.2.0"):
+        read_grid(released)
 
 
 def test_index_row_tells_what_stands_on_the_disk() -> None:
@@ -311,10 +310,10 @@ def shard(place: Path) -> object:
     return player.open_toy(place, 1, shard=Shard(1, 2))
 
 
-SHARDS = ShardsRecord(of=12, experiment_name="small", identity="ab12", conversations=30)
+LEASES = LeasesRecord(of=12, experiment_name="small", identity="ab12", conversations=30)
 READERS: dict[str, Callable[[Path], object]] = {
     "task_manifest.json": lambda place: decode_manifest([(place / "task_manifest.json").read_bytes()], str(place)),
-    "shards.json": read_shards,
+    "leases.json": read_leases,
     "shard.json": shard,
     "grid.yaml": read_grid,
     "fork.json": lambda place: read_fork(Disk(), place),
@@ -325,7 +324,11 @@ MERGED = b"x: {y: {z: [&a0 {k: 1}, %b]}}\nq: {<<: *a1499}\n" % LINKS
 """Not deep, and yet the loader goes from one to the next, since the last comes first."""
 MORE = {
     "task_manifest.json": [b'{"format": 1, "tasks": 3}'],
-    "shards.json": [encode_shards(SHARDS).replace(b'"format":2', b'"format":3')],
+    "leases.json": [
+        encode_leases(replace(LEASES, format=2)),
+        encode_leases(replace(LEASES, of=0)),
+        encode_leases(replace(LEASES, samples_per_task=0)),
+    ],
     "shard.json": [b'{"shard": "1", "of": 2}'],
     "grid.yaml": [
         b"- 1\n",

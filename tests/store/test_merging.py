@@ -17,25 +17,8 @@ import pytest
 from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError, StoreError
 from mac_runner.plan import Shard
-from mac_runner.store import (
-    Disk,
-    Merged,
-    ShardsRecord,
-    System,
-    is_shards,
-    read_shards,
-    read_workers,
-    shard_directories,
-)
-from mac_runner.store.testing import (
-    SESSIONS_PER_SHARD,
-    RunState,
-    encode_shards,
-    locked,
-    objects,
-    scan,
-    shard_directory,
-)
+from mac_runner.store import Disk, Merged, System
+from mac_runner.store.testing import locked, objects, scan
 from mac_runner.types import JsonObject
 from tests.store import player
 from tests.store.conftest import FaultySystem, both, edit, failing_calls, files, lose_frames, tree
@@ -381,23 +364,6 @@ def _flips(segment: Path) -> dict[str, Callable[[Path], object]]:
     return {f"the ending at {at}": partial(flip, at=at) for at in offsets}
 
 
-SHARDS = ShardsRecord(of=12, experiment_name="small", identity="ab12", conversations=30)
-
-
-def test_directory_of_shards_knows_those_that_have_begun_in_their_order_until_it_is_merged(tmp_path: Path) -> None:
-    (tmp_path / "shards.json").write_bytes(encode_shards(SHARDS))
-    for number in (11, 2):
-        place = shard_directory(tmp_path, Shard(number, 12))
-        place.mkdir(parents=True)
-        (place / "task_manifest.json").touch()
-    shard_directory(tmp_path, Shard(3, 12)).mkdir()
-
-    assert (read_shards(tmp_path), is_shards(tmp_path), read_workers(tmp_path)) == (SHARDS, True, ())
-    assert [path.name for path in shard_directories(tmp_path)] == ["02-of-12", "11-of-12"]
-    (tmp_path / "experiment.yaml").touch()
-    assert (read_shards(tmp_path), is_shards(tmp_path)) == (SHARDS, False)
-
-
 @pytest.mark.parametrize(("first", "second"), [(Shard(1, 2), Shard(2, 2)), (None, Shard(1, 1)), (Shard(1, 2), None)])
 def test_directory_of_another_part_is_refused(run_dir: Path, first: Shard | None, second: Shard | None) -> None:
     player.open_toy(run_dir, 1, shard=first).close()
@@ -436,12 +402,3 @@ def test_shard_that_was_given_up_before_it_began_binds_nobody(run_dir: Path) -> 
     player.open_toy(run_dir, 1).close()
 
     assert not (run_dir / "shard.json").exists()
-
-
-def test_latest_session_of_those_that_began_at_once_is_that_of_a_merge() -> None:
-    state = RunState()
-    for number in (1, 2):
-        state.begin(number * SESSIONS_PER_SHARD + 1)
-        state.apply({"kind": "session", "id": "", "started_at": "2026-01-01T00:00:00.000Z"})
-
-    assert state.latest is state.sessions[-1]

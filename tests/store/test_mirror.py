@@ -22,7 +22,7 @@ fsspec = pytest.importorskip("fsspec")
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A directory like that of a run."""
-    directory = tmp_path / "shared/shards/1-of-2"
+    directory = tmp_path / "shared/grid/seed=1"
     for name in ("journal/000001.jsonl", "experiment.yaml", *(f"transcripts/{n}.json" for n in range(9)), ".lock"):
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,13 +138,13 @@ def test_failure_is_said_and_the_next_start_copies(run: Path, tmp_path: Path) ->
     first.add(run)
     first.close()
 
-    assert any("1-of-2 was not" in line and "next start" in line for line in said)
+    assert any("seed=1 was not" in line and "next start" in line for line in said)
     taken.unlink()
     second = Mirror(f"file://{taken}", run.parents[1], say=said.append, quoted=str)
     second.add(run)
     second.add(run)
     second.close()
-    assert (taken / "shards" / "1-of-2" / "mirror.json").is_file()
+    assert (taken / "grid" / "seed=1" / "mirror.json").is_file()
 
 
 def test_copies_are_made_off_the_thread_that_asks(run: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
