@@ -189,11 +189,11 @@ def _record(chosen: ExperimentSet, setup: Setup) -> LeasesRecord:
 
 
 def _finish(setup: Setup, open_whole: Callable[[Setup], OpenRun]) -> None:
-    if not Disk().exists(setup.directory / LEASES):
+    if is_finished(setup):
         return
     opened = open_whole(setup)
     # Another worker may have been quicker, between the look and the lock.
-    if opened.to_begin or not Disk().exists(setup.directory / LEASES):
+    if opened.to_begin or is_finished(setup):
         opened.run.withdraw()
         return
     opened.is_exhausted = True
@@ -201,7 +201,7 @@ def _finish(setup: Setup, open_whole: Callable[[Setup], OpenRun]) -> None:
 
 
 def _finish_grid(chosen: ExperimentSet, open_whole: Callable[[Setup], OpenRun], clock: Clock) -> None:
-    if Disk().exists(chosen.directory / SUMMARY) and not any(map(_is_leased, chosen.setups)):
+    if is_over(chosen):
         return
     with open_grid(chosen.directory, asked=chosen.asked, clock=clock) as grid:
         for setup in chosen.setups:
@@ -210,7 +210,3 @@ def _finish_grid(chosen: ExperimentSet, open_whole: Callable[[Setup], OpenRun], 
             grid.note_workers()
             results = grid_results(chosen, grid.record, grid.accounting(), lambda _setup: True)
             grid.write_tables(results.files())
-
-
-def _is_leased(setup: Setup) -> bool:
-    return Disk().exists(setup.directory / LEASES)
