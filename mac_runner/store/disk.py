@@ -420,8 +420,8 @@ class Disk:
             descriptor = self._system.create(temporary)
             try:
                 try:
-                    for piece in pieces:
-                        self._write(descriptor, piece)
+                    for chunk in _gathered(pieces):
+                        self._write(descriptor, chunk)
                     self._system.fsync(descriptor)
                 finally:
                     self._system.close(descriptor)
@@ -497,6 +497,20 @@ class StagedFile:
 def is_full(failure: StoreError) -> bool:
     """Whether a write failed because the disk is full."""
     return isinstance(failure.__cause__, OSError) and failure.__cause__.errno in _FULL
+
+
+def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in chunks that are worth a write each."""
+    chunk: list[bytes] = []
+    size_bytes = 0
+    for piece in pieces:
+        chunk.append(piece)
+        size_bytes += len(piece)
+        if size_bytes >= READ_CHUNK_BYTES:
+            yield b"".join(chunk)
+            chunk, size_bytes = [], 0
+    if chunk:
+        yield b"".join(chunk)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from mac_runner.store.disk import Disk
 from mac_runner.store.head import directories_in
 from mac_runner.store.identity import changes, encode_config, is_untouched, read_shard
 from mac_runner.store.layout import CONFIG, GRID, LEASE_DIRECTORIES, LEASES, LOCK, Layout, Lease, lease_directory
-from mac_runner.store.manifest import Manifest, read_manifest, write_manifest
+from mac_runner.store.manifest import read_manifest, write_manifest
 from mac_runner.store.records import encode_json, foreign_format
 from mac_runner.store.run_state import read_state
 from mac_runner.structs import convert
@@ -104,9 +104,7 @@ def _plan(disk: Disk, layout: Layout, tasks: Plan, at: str) -> None:
     planned = {} if known is None else known.planned
     if known is not None and all(task_id in planned for task_id, _ in tasks.ids()):
         return
-    manifest = Manifest(layout.experiment_name, {**planned, **dict(tasks.ids())})
-    for task_id, ending in read_state(disk, layout).endings.items():
-        manifest.settle(task_id, ending.status)
+    manifest = read_state(disk, layout).manifest(layout.experiment_name, {**planned, **dict(tasks.ids())})
     write_manifest(disk, layout, manifest, updated_at=at)
 
 

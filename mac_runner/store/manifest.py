@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -28,7 +28,6 @@ from mac_runner.types import JsonObject
 
 MANIFEST_FORMAT = 1
 
-_LINES_PER_PIECE = 1_000
 _TASK = re.compile(rb'\{"task_id": .*\},?')
 _quoted = json.JSONEncoder(ensure_ascii=True).encode
 
@@ -92,7 +91,7 @@ class Manifest:
         return (task_id for task_id in self._indexes if task_id in self._endings)
 
     def encode(self, updated_at: str) -> Iterator[bytes]:
-        """The file, in pieces; one line per task."""
+        """The file; one line per task."""
         head: JsonObject = {
             "format": MANIFEST_FORMAT,
             "experiment_name": self._experiment_name,
@@ -101,10 +100,9 @@ class Manifest:
         }
         rows = b",\n".join(encode_json(key) + b": " + encode_json(value) for key, value in head.items())
         yield b"{\n" + rows + b',\n"tasks": ['
-        tasks = (self._line(task_id, index) for task_id, index in self._indexes.items())
         separator = "\n"
-        while piece := ",\n".join(islice(tasks, _LINES_PER_PIECE)):
-            yield (separator + piece).encode("ascii")
+        for task_id, index in self._indexes.items():
+            yield (separator + self._line(task_id, index)).encode("ascii")
             separator = ",\n"
         yield b"\n]\n}\n"
 
@@ -205,7 +203,7 @@ def write_index(disk: Disk, layout: Layout, rows: Iterable[JsonObject], manifest
     """Replace the index by the `rows` of all tasks that are done, in task order."""
     ordered = in_task_order(rows, manifest.done())
     del rows  # Only `ordered` holds them, so their file is closed after the last one, even if the writing fails.
-    disk.write_atomic(layout.index, iter(lambda: b"".join(islice(ordered, _LINES_PER_PIECE)), b""))
+    disk.write_atomic(layout.index, ordered)
 
 
 def _in_task_order(planned: Mapping[str, int]) -> dict[str, int]:

@@ -24,7 +24,7 @@ from mac_runner.config import differences
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError
 from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
-from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
+from mac_runner.store.disk import Disk
 from mac_runner.store.fork import ForkRecord, merged_fork
 from mac_runner.store.head import event_logs, places_of_work
 from mac_runner.store.identity import describe, encode_config, listed, read_shard, repair_advice, run_command
@@ -349,18 +349,18 @@ def _copy_journals(disk: Disk, layout: Layout, runs: Sequence[_Source], clock: C
         if adopted and not sessions:
             number += 1
             began = journal.session_frame(number, started_at=iso(clock.utc_now()), run=name)
-            disk.write_atomic(layout.segment(number), _in_chunks([began, *adopted]))
+            disk.write_atomic(layout.segment(number), [began, *adopted])
         for session in sessions:
             number += 1
             frames = journal.transplanted(disk, run.layout, session, to=number, run=name, on_damage=source.on_damage)
             more = adopted if session == sessions[-1] else []
-            disk.write_atomic(layout.segment(number), _in_chunks(chain(frames, more)))
+            disk.write_atomic(layout.segment(number), chain(frames, more))
 
 
 def _copy_events(disk: Disk, layout: Layout, runs: Sequence[_Source], clock: Clock) -> None:
     merged = event_line(EVENT_RUN_MERGED, clock.utc_now(), 0.0, {"runs": [_about(source) for source in runs]})
     lines = in_time_order([disk.chunks(log) for source in runs for log in event_logs(source.directory, disk=disk)])
-    disk.write_atomic(layout.events, _in_chunks((*lines, merged)))
+    disk.write_atomic(layout.events, chain(lines, [merged]))
 
 
 def _about(source: _Source) -> JsonObject:
@@ -394,16 +394,3 @@ def _manifest(layout: Layout, runs: Sequence[_Source], state: RunState) -> Manif
     for task_id, ending in state.endings.items():
         manifest.settle(task_id, ending.status)
     return manifest
-
-
-def _in_chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces worth a write each."""
-    gathered: list[bytes] = []
-    size_bytes = 0
-    for piece in pieces:
-        gathered.append(piece)
-        size_bytes += len(piece)
-        if size_bytes >= READ_CHUNK_BYTES:
-            yield b"".join(gathered)
-            gathered, size_bytes = [], 0
-    yield b"".join(gathered)

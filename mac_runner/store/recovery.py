@@ -447,11 +447,7 @@ def _manifest(disk: Disk, layout: Layout, tasks: Plan, state: RunState, repairs:
         except RunDirectoryError:
             repairs.manifest_unreadable = True
     planned.update(tasks.ids())
-    planned.update((task_id, ending.task_index) for task_id, ending in state.endings.items())
-    manifest = Manifest(layout.experiment_name, planned)
-    for task_id, ending in state.endings.items():
-        manifest.settle(task_id, ending.status)
-    return manifest
+    return state.manifest(layout.experiment_name, planned)
 
 
 def _names(names: Sequence[str]) -> str:

@@ -27,6 +27,7 @@ from mac_runner.plan import Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout
+from mac_runner.store.manifest import Manifest
 from mac_runner.store.records import encode_json, entry
 from mac_runner.store.rows import DoneRow, RecordedRow
 from mac_runner.structs import convert
@@ -182,6 +183,14 @@ class RunState:
     def latest(self) -> SessionStanding | None:
         """The last session: of several workers at once, the one that wrote its first record last."""
         return self.sessions[-1] if self.sessions else None
+
+    def manifest(self, experiment_name: str, planned: Mapping[str, int]) -> Manifest:
+        """What is planned and what has ended, with how each of that ended."""
+        indexes = {task_id: ending.task_index for task_id, ending in self.endings.items()}
+        manifest = Manifest(experiment_name, {**planned, **indexes})
+        for task_id, ending in self.endings.items():
+            manifest.settle(task_id, ending.status)
+        return manifest
 
     def keep(self, holds: Callable[[str], bool]) -> None:
         """Forget the tasks that are not of a shard: sessions of the whole run have those too."""
