@@ -35,7 +35,7 @@ REQUEST_SEED_BITS = 31
 
 _SHARD = re.compile(r"([0-9]{1,9}|auto)/([0-9]{1,9})")
 CLAIMED_MAX = 1_000
-"""As many run directories as a merge reads side by side."""
+"""A worker that looks for a free shard looks at the note of each."""
 
 
 class Shard(NamedTuple):

@@ -59,7 +59,7 @@ def cli() -> None:
     mac-run calibrate FILE  measure how long the engines it needs take
     mac-run fleet VERB      plan, start, watch and end engines on the GPUs of this machine
     mac-run submit FILE     run it by several workers, on this machine, Slurm or Ray
-    mac-run merge OUT RUN…  merge the shards of an experiment into one run
+    mac-run merge OUT RUN…  merge parts of an experiment, from several machines, into one run
     mac-run fork RUN GAME   play a conversation again from one of its turns on
     mac-run value RUN GAME  say what a turn was worth, by forks of it
     mac-run status RUN      say how far a run is, while it runs or after
@@ -106,7 +106,7 @@ for _verb in (
 @trust_option
 @click.option("--quiet", is_flag=True, help="Print nothing but errors and what is missing.")
 def merge_command(target: Path, sources: tuple[Path, ...], is_trusted: bool, quiet: bool) -> None:
-    """Make one new run directory OUT of the run directories RUN of one experiment, such as its shards.
+    """Make one new run directory OUT of the run directories RUN of one experiment, such as those of --shard I/N.
 
     They are only read. Each conversation must come from one of them; what none has can be run with --out OUT. Results
     that are damaged or lost are refused, each by name, and nothing is written.

@@ -46,7 +46,8 @@ from mac_runner.runs.setup import RunRequest
     "--shard",
     callback=shard,
     metavar="I/N",
-    help="Run the I-th of N parts only, from 1 [in runs/NAME.shard-I-of-N]; auto/N: those that no other worker takes.",
+    help="auto/N: be one of the workers that play the N shards of one run; I/N: run the I-th of N parts, from 1, in a "
+    "directory of its own, for mac-run merge [runs/NAME.shard-I-of-N].",
 )
 @mirror_option
 @click.option(
@@ -157,7 +158,7 @@ def run(
     is_flag=True,
     help="Every node sees DIR at the same path, though its filesystem does not look shared.",
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The directory of shards [runs/NAME].")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The run directory [runs/NAME].")
 @profile_option
 @set_option
 @limit_option
@@ -186,11 +187,10 @@ def submit_command(
     is_dry: bool,
     quiet: bool,
 ) -> None:
-    """Run the experiment in FILE by N workers that share its shards: each is mac-run FILE --shard auto/M.
+    """Run the experiment in FILE by N workers in one run directory: each is mac-run FILE --shard auto/M --out DIR.
 
-    A worker that is lost, or ends with 3, is started again. The last one merges the shards, so DIR becomes the run
-    directory. With slurm the command returns once the job is queued; with ray and local it stays until the end, and
-    Ctrl-C ends the workers.
+    A worker that is lost, or ends with 3, is started again. With slurm the command returns once the job is queued; with
+    ray and local it stays until the end, and Ctrl-C ends the workers.
 
     Exit codes: 0 submitted or all finished, 1 finished with failed conversations, 2 bad input, 3 interrupted: the same
     command goes on, 4 storage failed.

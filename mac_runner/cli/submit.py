@@ -1,4 +1,4 @@
-"""`mac-run submit`: workers on a directory of shards, on this machine, Slurm or Ray."""
+"""`mac-run submit`: workers in one run directory, on this machine, Slurm or Ray."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
 from mac_runner.store import read_leases
 
 SHARDS_PER_WORKER: Final = 8
-"""More of them make the end of a job more even, and cost a directory each."""
+"""More of them make the end of a job more even, and cost a claim each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Where the workers of a directory of shards run: this machine, Slurm or Ray."""
+"""Where the workers of a run or a grid are: this machine, Slurm or Ray."""
 
 from __future__ import annotations
 

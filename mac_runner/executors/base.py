@@ -1,6 +1,6 @@
 """A job, what runs it, and what follows the end of one of its workers.
 
-A job is a number of equal workers on one directory of shards. Each worker is `mac-run FILE --shard auto/M --out DIR`.
+A job is a number of equal workers in one run directory. Each worker is `mac-run FILE --shard auto/M --out DIR`.
 Every executor keeps to one table, by the exit code of a worker:
 
 | the worker | then |
@@ -50,7 +50,7 @@ class Next(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Workers on one directory of shards."""
+    """Workers in one run directory."""
 
     name: str
     """The experiment's."""

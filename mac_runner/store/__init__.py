@@ -9,8 +9,8 @@ and `read_grid_standing` do the same for a grid.
 
 From the bottom up: `layout` and `records` (paths and lines), `machine`, `disk` and `lock`; `transcripts`, `journal` and
 `manifest` (the files); `run_state` (what the journal says); `session` behind `writer` (what is written, and when);
-`recovery` and `retry` (how a session begins); `run`, `reader`, `verify`, `merge`, `grid`, `shards` and `workers`
-(what others call).
+`leases` (who may play which shard); `recovery` and `retry` (how a session begins); `run`, `reader`, `verify`, `merge`,
+`grid` and `workers` (what others call).
 """
 
 from __future__ import annotations

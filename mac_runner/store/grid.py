@@ -195,7 +195,7 @@ class GridRun(Recorder):
         super().checkpoint(merge_accounting(self._lost, accounting))
 
     def note_workers(self) -> None:
-        """Note what the workers used, unless a merge that was killed has. They have nothing else to note here."""
+        """Note what the workers used, unless a worker that was killed at the end has. They note nothing else here."""
         if not grid_accounting(self._directory, self.record.name).get("models"):
             used = grid_usage(self._directory, self.record.name)
             super().checkpoint({key: value for key, value in used.items() if key != "sessions"})
@@ -234,7 +234,7 @@ def join_grid(directory: Path, asked: GridRecord, *, disk: Disk | None = None) -
         raise IdentityError(
             f"{directory} holds the grid {known.name} with {len(known.entries)} combinations, and this one is another "
             "grid or has others; all workers of a grid play the same: set the values back, or give this grid a "
-            "directory of its own with --out DIR. Once it is merged, `mac-run FILE --out DIR` plays more combinations"
+            "directory of its own with --out DIR. Once all have ended, `mac-run FILE --out DIR` plays more combinations"
         )
 
 
@@ -288,7 +288,7 @@ def grid_usage(directory: Path, name: str) -> JsonObject:
 
 
 def _noted_usage(directory: Path, name: str, disk: Disk) -> JsonObject:
-    """`grid_accounting`; while its shards are not merged, what the workers used."""
+    """`grid_accounting`; until the workers have ended the grid, what they used."""
     known = grid_accounting(directory, name, disk=disk)
     workers = () if known.get("models") else read_workers(directory, disk=disk)
     return reduce(merge_accounting, (worker.usage for worker in workers), known)

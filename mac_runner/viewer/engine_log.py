@@ -21,7 +21,7 @@ _TIME_BYTES: Final = 34
 
 
 class EngineLog:
-    """The event log of one run directory, or those of its shards, as far as read. Not for two threads at once."""
+    """The event logs of a run, its own and those of its workers, as far as read. Not for two threads at once."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
