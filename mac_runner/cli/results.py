@@ -21,7 +21,6 @@ from mac_runner.reports import (
     lanes_json,
     status_json,
     status_text,
-    with_shards,
 )
 from mac_runner.reports.metrics import metric_tables
 from mac_runner.reports.tables import write_tables
@@ -29,7 +28,7 @@ from mac_runner.runs.export import ExportRequest, exported, followed
 from mac_runner.runs.measurement import measure_run, metrics_of, named_metrics
 from mac_runner.runs.recorded import recorded_only
 from mac_runner.section import KeyPath
-from mac_runner.store import Disk, is_grid, read_grid_standing, read_run, read_shards_standing, read_standing
+from mac_runner.store import Disk, is_grid, read_grid_standing, read_run, read_standing
 from mac_runner.store.lane_log import read_lanes
 
 
@@ -37,13 +36,9 @@ def status(directory: Path, *, as_json: bool) -> Exit:
     """Print how far a run or a grid is. Takes no lock and changes nothing."""
     now = SystemClock().utc_now()
     if is_grid(directory):
-        standing = None
         found, text_of = grid_status_json(read_grid_standing(directory), now), grid_status_text
     else:
-        standing = read_standing(directory)
-        found, text_of = status_json(standing, now), status_text
-    if (shards := read_shards_standing(directory)) is not None:
-        found = with_shards(found, standing, shards, now)
+        found, text_of = status_json(read_standing(directory), now), status_text
     if lanes := read_lanes(directory):
         found["lanes"] = lanes_json(lanes)
     with report() as stream:

@@ -22,7 +22,6 @@ from mac_runner.reports.status import (
     lanes_json,
     status_json,
     status_text,
-    with_shards,
 )
 from mac_runner.reports.summary import Totals, summarise
 from mac_runner.reports.tables import fitted, grid_tables, summary_tables, tables_named, write_tables
@@ -79,7 +78,6 @@ __all__ = [
     "unmet",
     "usability_warning",
     "value_columns",
-    "with_shards",
     "write_ending",
     "write_tables",
 ]

@@ -18,6 +18,7 @@ from mac_runner.reports.usability import by_model, warnings
 from mac_runner.results import number, objects, section
 from mac_runner.store import GridStanding, SessionStanding, ShardsStanding, Standing, Worker
 from mac_runner.store.lane_log import LaneRecord
+from mac_runner.store.lock import Holder
 from mac_runner.store.reader import lost_words
 from mac_runner.store.rows import parse_row
 from mac_runner.types import JsonObject, JsonValue
@@ -30,7 +31,6 @@ LANES_MAX: Final = 8
 """How many lanes are shown."""
 WORKERS_MAX: Final = 16
 """How many workers are shown."""
-_AT_WORK: Final = "at work"
 _LIVES: Final = ("deaths", "restarts")
 _IN_ORDER: Final = ("up", "asleep")
 _UNKNOWN: Final = "unknown"
@@ -43,12 +43,14 @@ def status_json(standing: Standing, now: datetime) -> JsonObject:
     for row in standing.failures:
         failures.add(parse_row(row))
     latest = standing.latest
+    shards = {} if standing.shards is None else _shards_json(standing.shards, now)
+    pace = number(shards.get("turns_per_s"))
     return {
         "experiment_name": standing.experiment_name,
         "directory": str(standing.directory),
         "shard": None if standing.shard is None else str(standing.shard),
         "state": _state(standing),
-        "owner": _owner(standing, now),
+        "owner": _owner_json(standing.holder, now),
         "conversations": {
             "planned": standing.planned,
             "finished": standing.finished,
@@ -56,9 +58,10 @@ def status_json(standing: Standing, now: datetime) -> JsonObject:
             "half_done": standing.half_done,
             "not_begun": standing.planned - standing.ended - standing.half_done,
         },
-        "session": None if latest is None else _session(latest),
+        **({"shards": shards} if shards else {}),
+        "session": None if latest is None or pace else _session(latest),
         "limit": _limit(standing, latest),
-        "eta_s": None if latest is None or standing.is_owner_alive is False else _session_left_s(standing, latest),
+        "eta_s": _left_s(standing, pace),
         "sessions": standing.sessions,
         "wall_s": standing.usage.get("wall_s"),
         "played_s": standing.usage.get("played_s"),
@@ -77,15 +80,15 @@ def _warning(standing: Standing) -> str | None:
 
 
 def _state(standing: Standing) -> str:
-    if standing.owner is not None and standing.is_owner_alive is not False:
-        return "running" if standing.is_owner_alive else "perhaps running"
+    if standing.holder.may_work:
+        return "running" if standing.holder.is_alive else "perhaps running"
     if standing.ended != standing.planned:
         return "stopped"
     return "complete" if standing.finished or not standing.ended else "failed"
 
 
-def _owner(standing: Standing, now: datetime) -> JsonObject | None:
-    owner = standing.owner
+def _owner_json(holder: Holder, now: datetime) -> JsonObject | None:
+    owner = holder.owner
     if owner is None:
         return None
     return {
@@ -93,9 +96,9 @@ def _owner(standing: Standing, now: datetime) -> JsonObject | None:
         "host": owner.host,
         "since": owner.started_at,
         "command": owner.command,
-        "is_alive": standing.is_owner_alive,
-        "last_sign_of_life": standing.last_sign_of_life,
-        "last_sign_of_life_age_s": _age_s(standing.last_sign_of_life, now),
+        "is_alive": holder.is_alive,
+        "last_sign_of_life": holder.last_sign_of_life,
+        "last_sign_of_life_age_s": _age_s(holder.last_sign_of_life, now),
     }
 
 
@@ -121,12 +124,26 @@ def _limit(standing: Standing, latest: SessionStanding | None) -> str | None:
     return bottleneck(used, is_all_open=standing.planned == standing.ended + standing.half_done)
 
 
-def _session_left_s(standing: Standing, session: SessionStanding) -> float | None:
-    """How long the rest takes at the pace of a session."""
-    turns = _turns(session)
-    turns_per_s = _ratio(turns, number(session.usage.get("played_s")))
+def _left_s(standing: Standing, pace: float | None) -> float | None:
+    """How long the rest takes at the pace of all workers at work, or else at that of the latest session."""
+    if pace is not None:
+        return _time_left_s(
+            standing,
+            ended=standing.ended,
+            turns_ended=round(number(standing.counts.get("turns")) or 0),
+            turns=turns_answered(standing.usage.get("models")) or 0,
+            turns_per_s=pace,
+        )
+    latest = standing.latest
+    if latest is None or standing.holder.is_alive is False:
+        return None
+    turns = _turns(latest)
     return _time_left_s(
-        standing, ended=session.ended, turns_ended=session.turns_ended, turns=turns, turns_per_s=turns_per_s
+        standing,
+        ended=latest.ended,
+        turns_ended=latest.turns_ended,
+        turns=turns,
+        turns_per_s=_ratio(turns, number(latest.usage.get("played_s"))),
     )
 
 
@@ -156,13 +173,16 @@ def _lines(status: JsonObject) -> Iterator[tuple[str, str]]:
     shard = "" if status["shard"] is None else f", shard {status['shard']}"
     yield "experiment", f"{status['experiment_name']}{shard}: {status['state']}"
     is_over = status["state"] in ("complete", "failed")
-    # After the end it does not matter who was killed on the way.
-    if (owner := section(status, "owner")) and not (is_over and owner["is_alive"] is False):
+    workers = objects(section(status, "shards").get("workers"))
+    places = {(owner["host"], owner["pid"]) for worker in workers if (owner := section(worker, "owner"))}
+    owner = section(status, "owner")
+    # After the end it does not matter who was killed on the way. Workers are listed with their shards.
+    if owner and not (is_over and owner["is_alive"] is False) and (owner["host"], owner["pid"]) not in places:
         yield "at work", _who(owner)
         yield "", str(owner["command"])
     yield "conversations", _counts(section(status, "conversations"))
     if shards := section(status, "shards"):
-        yield from _shards(shards)
+        yield from _shards(shards, workers)
     if session := section(status, "session"):
         yield "last session", _pace(session)
     if limit := status.get("limit"):
@@ -244,27 +264,9 @@ def _failures(failures: JsonValue) -> Iterator[tuple[str, str]]:
         yield "", f"and {hidden} more reasons"
 
 
-def with_shards(status: JsonObject, standing: Standing | None, shards: ShardsStanding, now: datetime) -> JsonObject:
-    """A status, with how far the shards are and who works on them. `standing` is None for a grid.
-
-    The pace is that of all workers at work, and the time left is at that pace.
-    """
-    found = _shards_json(shards, now)
-    if standing is None:
-        return {**status, "shards": found}
-    left_s = _time_left_s(
-        standing,
-        ended=standing.ended,
-        turns_ended=round(number(standing.counts.get("turns")) or 0),
-        turns=turns_answered(standing.usage.get("models")) or 0,
-        turns_per_s=number(found["turns_per_s"]),
-    )
-    return {**status, "session": None, "eta_s": left_s, "shards": found}
-
-
 def _shards_json(standing: ShardsStanding, now: datetime) -> JsonObject:
     workers: list[JsonValue] = [_worker_json(worker, now) for worker in standing.workers]
-    at_work = [worker.usage for worker in standing.workers if worker.owner is not None and worker.is_alive is not False]
+    at_work = [worker.usage for worker in standing.workers if worker.holder.may_work and worker.holds]
     paces = (_ratio(turns_answered(each.get("models")) or 0, number(each.get("played_s"))) or 0.0 for each in at_work)
     return {
         "of": standing.of,
@@ -278,24 +280,19 @@ def _shards_json(standing: ShardsStanding, now: datetime) -> JsonObject:
 
 
 def _worker_json(worker: Worker, now: datetime) -> JsonObject:
-    states = {True: _AT_WORK, None: "perhaps at work", False: "gone without an end"}
-    owner = worker.owner
+    states = {True: "at work", None: "perhaps at work", False: "gone without an end"}
     return {
         "name": worker.name,
-        "state": "ended" if owner is None else states[worker.is_alive],
-        "host": None if owner is None else owner.host,
-        "pid": None if owner is None else owner.pid,
-        "since": None if owner is None else owner.started_at,
-        "last_sign_of_life": worker.last_sign_of_life,
-        "last_sign_of_life_age_s": _age_s(worker.last_sign_of_life, now),
+        "state": "ended" if worker.holder.owner is None else states[worker.holder.is_alive],
+        "owner": _owner_json(worker.holder, now),
         "holds": [str(path) for path in worker.holds],
         "played_s": worker.usage.get("played_s"),
         "turns": turns_answered(worker.usage.get("models")),
     }
 
 
-def _shards(shards: JsonObject) -> Iterator[tuple[str, str]]:
-    """How far the shards are, and the workers that have not ended."""
+def _shards(shards: JsonObject, workers: Sequence[JsonObject]) -> Iterator[tuple[str, str]]:
+    """How far the shards are, who holds which, and the workers that wait for one."""
     yield (
         "shards",
         (
@@ -303,25 +300,15 @@ def _shards(shards: JsonObject) -> Iterator[tuple[str, str]]:
             f"{shards['not_begun']} not begun, of {shards['of']}"
         ),
     )
-    workers = objects(shards["workers"])
-    is_all_held = shards["held"] and not (shards["half_done"] or shards["not_begun"])
-    idle = "no shard: it waits for those that others hold" if is_all_held else "no shard"
     states = Counter(str(worker["state"]) for worker in workers)
     yield "workers", ", ".join(f"{n} {state}" for state, n in sorted(states.items())) or "none came"
-    shown = [worker for worker in workers if worker["state"] != "ended" and (worker["holds"] or _is_at_work(worker))]
+    shown = [worker for worker in workers if worker["holds"] or section(worker, "owner").get("is_alive")]
     for worker in shown[:WORKERS_MAX]:
-        names = names_text(worker["holds"]) or idle
-        age = worker["last_sign_of_life_age_s"]
-        sign = _UNKNOWN if age is None else f"{duration_text(age)} ago"
-        yield "", f"pid {worker['pid']} on {worker['host']}: {worker['state']}, {names}; last sign of life {sign}"
+        yield "", f"{names_text(worker['holds']) or 'waits for a shard'}: {_who(section(worker, 'owner'))}"
     if (hidden := len(shown) - WORKERS_MAX) > 0:
         yield "", f"and {hidden} more workers"
     if shards["turns_per_s"]:
         yield "pace", f"{_rate(shards['turns_per_s'])} turns/s of all workers at work"
-
-
-def _is_at_work(worker: JsonObject) -> bool:
-    return worker["state"] == _AT_WORK
 
 
 def lanes_json(lanes: Sequence[LaneRecord]) -> list[JsonValue]:

@@ -142,9 +142,7 @@ def followed(request: ExportRequest, sleep: Callable[[float], None] = pause) -> 
 
 
 def _is_played(disk: Disk, directory: Path) -> bool:
-    """Whether a process is at work in a directory; where this machine cannot know, it is taken to be."""
-    holder = most_alive(disk, places_of_work(directory, disk=disk), Machine())
-    return holder.owner is not None and holder.is_alive is not False
+    return most_alive(disk, places_of_work(directory, disk=disk), Machine()).may_work
 
 
 # What is refused.

@@ -314,7 +314,7 @@ def _state(standings: Iterable[Standing], runs: Sequence[Played], now: datetime,
         text += f" in the {counted(len(runs), 'combinations')} that have begun, of {len(runs) + not_begun}"
     elif ended == counts["planned"]:
         return f"Complete: {text}."
-    works = any(each.owner is not None and each.is_owner_alive is not False for each in standings)
+    works = any(each.holder.may_work for each in standings)
     return f"As of {iso(now)}: {text}; {'the run goes on' if works else 'nothing is at work on the rest'}."
 
 

@@ -59,7 +59,7 @@ from mac_runner.store.transcripts import (
     without_timing,
 )
 from mac_runner.store.verify import Finding, FindingKind, VerifyReport, verify_run
-from mac_runner.store.workers import ShardsStanding, Worker, read_shards_standing, read_workers
+from mac_runner.store.workers import ShardsStanding, Worker, read_workers
 
 __all__ = [
     "Counts",
@@ -103,7 +103,6 @@ __all__ = [
     "read_grid_standing",
     "read_leases",
     "read_run",
-    "read_shards_standing",
     "read_standing",
     "read_workers",
     "replies_before_failure",

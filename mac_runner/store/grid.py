@@ -39,7 +39,7 @@ from mac_runner.store.run_state import (
 )
 from mac_runner.store.session import GridSession, Recorder, open_log_session
 from mac_runner.store.space import Need, check_room
-from mac_runner.store.workers import read_workers
+from mac_runner.store.workers import ShardsStanding, read_workers
 from mac_runner.types import JsonObject, JsonValue
 
 GRID_FORMAT: Final = 2
@@ -385,7 +385,6 @@ def _begun(directory: Path, disk: Disk, machine: Machine | None) -> Standing | N
 
 def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, disk: Disk, machine: Machine) -> Standing:
     state = read_state(disk, Layout(directory=directory, experiment_name=record.name))
-    holder = most_alive(disk, places_of_work(directory, disk=disk), machine)
     return Standing(
         directory=directory,
         experiment_name=record.name,
@@ -401,10 +400,12 @@ def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, di
             _noted_usage(directory, record.name, disk),
             _recorded_usage(standing.usage for standing in begun),
         ),
-        owner=holder.owner,
-        is_owner_alive=holder.is_alive,
-        last_sign_of_life=holder.last_sign_of_life,
+        holder=most_alive(disk, places_of_work(directory, disk=disk), machine),
         counts=reduce(added_counts, (standing.counts for standing in begun), {}),
         speakers={name: model for standing in begun for name, model in standing.speakers.items()},
         lost=sum(standing.lost for standing in begun),
+        shards=ShardsStanding.of_grid(
+            [standing.shards for standing in begun if standing.shards is not None],
+            read_workers(directory, disk=disk, machine=machine),
+        ),
     )

@@ -128,9 +128,14 @@ def is_alive(owner: Owner, machine: Machine) -> bool | None:
 class Holder:
     """Who left a note in a directory, whether that process is alive as far as known, and when it last showed life."""
 
-    owner: Owner | None
-    is_alive: bool | None
-    last_sign_of_life: str | None
+    owner: Owner | None = None
+    is_alive: bool | None = None
+    last_sign_of_life: str | None = None
+
+    @property
+    def may_work(self) -> bool:
+        """Whether a process is at work; where this machine cannot know, it is taken to be."""
+        return self.owner is not None and self.is_alive is not False
 
 
 def holder_of(disk: Disk, directory: Path, machine: Machine) -> Holder:
@@ -141,11 +146,11 @@ def holder_of(disk: Disk, directory: Path, machine: Machine) -> Holder:
 
 
 def most_alive(disk: Disk, directories: Iterable[Path], machine: Machine) -> Holder:
-    """Of those who left notes in some directories one that is alive, else one that may be, else one that is dead."""
+    """Of those who left notes in some directories the first that is alive, else that may be, else that is dead."""
     ranks = {True: 3, None: 2, False: 1}
 
-    def rank(holder: Holder) -> tuple[int, str]:
-        return 0 if holder.owner is None else ranks[holder.is_alive], holder.last_sign_of_life or ""
+    def rank(holder: Holder) -> int:
+        return 0 if holder.owner is None else ranks[holder.is_alive]
 
     return max((holder_of(disk, directory, machine) for directory in directories), key=rank)
 

@@ -33,7 +33,7 @@ from mac_runner.store.identity import (
     repair_advice,
 )
 from mac_runner.store.layout import LEASES, Layout, Lease, traces_beside
-from mac_runner.store.lock import Owner, most_alive
+from mac_runner.store.lock import Holder, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, Manifest, in_task_order, read_manifest
 from mac_runner.store.records import in_time_order, lines, origin_of, row_id
@@ -49,6 +49,7 @@ from mac_runner.store.transcripts import (
     salvaged_task,
     transcript_sizes,
 )
+from mac_runner.store.workers import ShardsStanding, shards_standing
 from mac_runner.types import JsonObject, JsonValue, PolicyVersion
 
 
@@ -295,8 +296,7 @@ def lost_words(directory: Path, lost: int) -> str:
 class Standing:
     """How far a run is. `latest` is its last session, and `usage` is what all of them used.
 
-    `owner` is the process that left a note, of several one that is alive; `is_owner_alive` is None where this machine
-    cannot know.
+    `holder` is who left a note, of several one that is alive.
     """
 
     directory: Path
@@ -310,9 +310,7 @@ class Standing:
     sessions: int
     latest: SessionStanding | None
     usage: JsonObject
-    owner: Owner | None
-    is_owner_alive: bool | None
-    last_sign_of_life: str | None
+    holder: Holder
     counts: JsonObject = field(default_factory=dict)
     """Over all that ended, what `transcripts` counts: `turns`, `corrections`, `defaults`, and by agent definition."""
     policies: JsonObject = field(default_factory=dict)
@@ -321,6 +319,8 @@ class Standing:
     """The model of each agent definition."""
     lost: int = 0
     """`RunContents.lost`."""
+    shards: ShardsStanding | None = None
+    """While workers claim its shards, how far these are."""
 
     @property
     def ended(self) -> int:
@@ -333,8 +333,7 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
 
     Opens no transcript and parses no reply, so it takes seconds at a hundred thousand conversations.
     """
-    disk = disk or Disk()
-    holder = most_alive(disk, places_of_work(directory, disk=disk), machine or Machine())
+    disk, machine = disk or Disk(), machine or Machine()
     head = read_head(directory, disk=disk)
     layout = head.layout
     state = read_state(disk, layout)
@@ -357,13 +356,12 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
         sessions=len(state.sessions),
         latest=state.latest,
         usage=state.usage,
-        owner=holder.owner,
-        is_owner_alive=holder.is_alive,
-        last_sign_of_life=holder.last_sign_of_life,
+        holder=most_alive(disk, places_of_work(directory, disk=disk), machine),
         counts=counts.as_json(),
         policies=state.policies_json(),
         speakers=recorded_speakers(head.resolved),
         lost=len(lost_endings(head, state)),
+        shards=shards_standing(disk, machine, layout, state),
     )
 
 

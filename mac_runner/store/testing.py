@@ -20,6 +20,7 @@ from mac_runner.store.leases import begin_leases, encode_leases
 from mac_runner.store.lock import (
     LEASE_INTERVAL_S,
     LEASE_PERIODS,
+    Holder,
     LeaseWatch,
     Owner,
     RunLock,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
@@ -22,9 +22,9 @@ from mac_runner.store.disk import Disk
 from mac_runner.store.head import worker_directories
 from mac_runner.store.layout import CONFIG, WORKERS, Layout, lease_directory
 from mac_runner.store.leases import LeasesRecord, read_leases
-from mac_runner.store.lock import Owner, RunLock, holder_of, read_owner
+from mac_runner.store.lock import Holder, Owner, RunLock, holder_of, read_owner
 from mac_runner.store.machine import Machine
-from mac_runner.store.run_state import read_state
+from mac_runner.store.run_state import RunState, read_state
 from mac_runner.store.session import Recorder, open_log_session
 from mac_runner.types import JsonObject
 
@@ -34,15 +34,12 @@ _HOST_CHARS: Final = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A worker that came. `is_alive` is None where this machine cannot know."""
+    """A worker that came. Its holder has no owner once it has left in good order."""
 
     name: str
-    owner: Owner | None
-    """Who it is; None once it has left in good order."""
-    is_alive: bool | None
-    last_sign_of_life: str | None
+    holder: Holder
     holds: tuple[Path, ...] = ()
-    """The leases of the shards that it has claimed, relative to the directory."""
+    """The shards that it has claimed: in a grid, each in its combination."""
     usage: JsonObject = field(default_factory=dict)
     """What it and its engines used."""
 
@@ -63,6 +60,19 @@ class ShardsStanding:
     def not_begun(self) -> int:
         """How many are not claimed yet."""
         return self.of - self.complete - self.held - self.half_done
+
+    @staticmethod
+    def of_grid(parts: Sequence[ShardsStanding], workers: tuple[Worker, ...]) -> ShardsStanding | None:
+        """Those of the combinations whose shards are claimed; None where there are none."""
+        if not parts:
+            return None
+        return ShardsStanding(
+            of=sum(part.of for part in parts),
+            complete=sum(part.complete for part in parts),
+            held=sum(part.held for part in parts),
+            half_done=sum(part.half_done for part in parts),
+            workers=workers,
+        )
 
 
 def open_worker(directory: Path, *, clock: Clock, disk: Disk | None = None, machine: Machine | None = None) -> Recorder:
@@ -91,59 +101,41 @@ def read_workers(directory: Path, *, disk: Disk | None = None, machine: Machine 
         for shard in record.shards():
             place = lease_directory(top, shard)
             if (owner := read_owner(disk, place)) is not None:
-                held.setdefault(_process(owner), []).append(place.relative_to(directory))
-    return tuple(_worker(disk, machine, place, held) for place in worker_directories(directory, disk=disk))
+                held.setdefault(_process(owner), []).append(top.relative_to(directory) / place.name)
+    found = []
+    for place in worker_directories(directory, disk=disk):
+        holder = holder_of(disk, place, machine)
+        holds = () if holder.owner is None else tuple(held.get(_process(holder.owner), ()))
+        usage = read_state(disk, Layout(directory=place, experiment_name=place.name)).total
+        found.append(Worker(name=place.name, holder=holder, holds=holds, usage=usage))
+    return tuple(found)
 
 
-def read_shards_standing(
-    directory: Path, *, disk: Disk | None = None, machine: Machine | None = None
-) -> ShardsStanding | None:
-    """How far the shards of a run or a grid are; None where none are claimed."""
-    disk, machine = disk or Disk(), machine or Machine()
-    leased = _leased(disk, directory)
-    if not leased:
+def shards_standing(disk: Disk, machine: Machine, layout: Layout, state: RunState) -> ShardsStanding | None:
+    """How far the shards of a run are, by its journal and the notes of those who hold them; None where none are."""
+    record = read_leases(layout.directory, disk=disk)
+    if record is None:
         return None
-    stages = Counter[str]()
-    for top, record in leased:
-        stages["of"] += record.filled
-        stages += Counter(filter(None, _stages(disk, machine, top, record)))
-    workers = read_workers(directory, disk=disk, machine=machine)
+    samples, total = record.samples_per_task, record.conversations
+    planned = Counter(Shard.holding(index // samples, record.of) for index in range(total))
+    indexes = [ending.task_index for ending in state.endings.values() if ending.task_index < total]
+    ended = Counter(Shard.holding(index // samples, record.of) for index in indexes)
+    begun = {session.shard for session in state.sessions}
+
+    def stage(shard: Shard) -> str:
+        if holder_of(disk, lease_directory(layout.directory, shard), machine).may_work:
+            return "held"
+        if ended[shard] == planned[shard]:
+            return "complete"
+        return "half done" if ended[shard] or shard in begun else "not begun"
+
+    stages = Counter(map(stage, record.shards()))
     return ShardsStanding(
-        of=stages["of"],
+        of=record.filled,
         complete=stages["complete"],
         held=stages["held"],
         half_done=stages["half done"],
-        workers=workers,
-    )
-
-
-def _stages(disk: Disk, machine: Machine, top: Path, record: LeasesRecord) -> Iterator[str | None]:
-    """Where each shard is; None for one that has not begun."""
-    state = read_state(disk, Layout(directory=top, experiment_name=record.experiment_name))
-    samples = record.samples_per_task
-    planned = Counter(Shard.holding(index // samples, record.of) for index in range(record.conversations))
-    indexes = [ending.task_index for ending in state.endings.values() if ending.task_index < record.conversations]
-    ended = Counter(Shard.holding(index // samples, record.of) for index in indexes)
-    begun = {session.shard for session in state.sessions}
-    for shard in record.shards():
-        holder = holder_of(disk, lease_directory(top, shard), machine)
-        if holder.owner is not None and holder.is_alive is not False:
-            yield "held"
-        elif ended[shard] == planned[shard]:
-            yield "complete"
-        else:
-            yield "half done" if ended[shard] or shard in begun else None
-
-
-def _worker(disk: Disk, machine: Machine, place: Path, held: Mapping[Owner, Sequence[Path]]) -> Worker:
-    holder = holder_of(disk, place, machine)
-    return Worker(
-        name=place.name,
-        owner=holder.owner,
-        is_alive=holder.is_alive,
-        last_sign_of_life=holder.last_sign_of_life,
-        holds=() if holder.owner is None else tuple(held.get(_process(holder.owner), ())),
-        usage=read_state(disk, Layout(directory=place, experiment_name=place.name)).total,
+        workers=read_workers(layout.directory, disk=disk, machine=machine),
     )
 
 

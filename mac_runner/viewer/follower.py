@@ -140,7 +140,7 @@ class Follower:
     def standing(self) -> Standing:
         """How far it is, as `read_standing` says it."""
         tail, directory = self._known_tail, self.directory
-        holder, sessions = self._holder(), tail.state.sessions
+        sessions = tail.state.sessions
         return Standing(
             directory=directory,
             experiment_name=self._layout.experiment_name,
@@ -153,9 +153,7 @@ class Follower:
             sessions=len(sessions),
             latest=tail.state.latest,
             usage=tail.state.usage,
-            owner=holder.owner,
-            is_owner_alive=holder.is_alive,
-            last_sign_of_life=holder.last_sign_of_life,
+            holder=self._holder(),
             counts=self._listing.counts.as_json(),
             speakers=recorded_speakers(self._resolved),
         )

@@ -107,7 +107,7 @@ class RunSource:
             return self._grid_page(grid)
         run = self._run(slug)
         standing, now = run.follower.standing(), self._clock.utc_now()
-        summary = run.summary(self._end(), is_live=bool(standing.is_owner_alive))
+        summary = run.summary(self._end(), is_live=bool(standing.holder.is_alive))
         resolved, how, is_reading = run.follower.contents.resolved, run.follower.table.how, run.follower.is_reading
         return run_page(standing, resolved, how, now, name=slug, summary=summary, is_reading=is_reading)
 
@@ -309,7 +309,7 @@ class RunSource:
         runs = {entry.slug: self._run(entry.slug) for entry in self._begun(grid)}
         standings = {self.directory / slug: run.follower.standing() for slug, run in runs.items()}
         standing = read_grid_standing(self.directory, begun=standings.get)
-        is_live = bool(standing.whole.is_owner_alive)
+        is_live = bool(standing.whole.holder.is_alive)
         is_over = self._end()
         found = {slug: run.summary(is_over, is_live=is_live) for slug, run in runs.items()}
         is_reading = any(run.follower.is_reading for run in runs.values())

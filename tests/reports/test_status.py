@@ -11,10 +11,10 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.plan import Shard
-from mac_runner.reports import fitted, status_json, status_text, with_shards
+from mac_runner.reports import fitted, status_json, status_text
 from mac_runner.reports.testing import FAILURES_MAX, MODELS_MAX
 from mac_runner.store import SessionStanding, ShardsStanding, Standing, Worker
-from mac_runner.store.testing import Owner
+from mac_runner.store.testing import Holder, Owner
 from mac_runner.types import JsonObject, JsonValue
 from tests.kit import index_row
 
@@ -23,6 +23,7 @@ BEGAN = "2025-01-01T00:00:00.000Z"
 OWNER = Owner(
     pid=4242, host="node17", started_at=BEGAN, command="mac-run demo.yaml", machine="0badcafe", process_start="1"
 )
+HOLDER = Holder(owner=OWNER, is_alive=True, last_sign_of_life="2025-01-01T00:00:57.000Z")
 
 
 def standing(*, failures: tuple[JsonObject, ...] = (), models: JsonObject | None = None, **changes: Any) -> Standing:
@@ -42,9 +43,7 @@ def standing(*, failures: tuple[JsonObject, ...] = (), models: JsonObject | None
         sessions=2,
         latest=SessionStanding(number=2, started_at=BEGAN, ended=40, turns_ended=400, usage=usage),
         usage={**usage, "wall_s": 120.0, "played_s": 90.0},
-        owner=OWNER,
-        is_owner_alive=True,
-        last_sign_of_life="2025-01-01T00:00:57.000Z",
+        holder=HOLDER,
     )
     return replace(found, **changes)
 
@@ -83,9 +82,10 @@ def test_state_follows_the_owner_and_what_is_left() -> None:
         (None, None, 100, "complete"),
         (OWNER, False, 100, "complete"),
     ):
-        assert told(owner=owner, is_owner_alive=alive, finished=finished)["state"] == state, (owner, alive, finished)
+        holder = Holder(owner=owner, is_alive=alive)
+        assert told(holder=holder, finished=finished)["state"] == state, (holder, finished)
     lost = tuple(index_row(number, failure="refused") for number in range(100))
-    assert told(owner=None, is_owner_alive=None, finished=0, failures=lost)["state"] == "failed"
+    assert told(holder=Holder(), finished=0, failures=lost)["state"] == "failed"
 
 
 def told(**changes: Any) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def told(**changes: Any) -> dict[str, Any]:
 def test_time_left_counts_what_open_conversations_have_behind_them() -> None:
     """Sixty are left at ten turns each, 200 turns of them are played, and ten a second are, where somebody works."""
     assert told()["eta_s"] == 40.0
-    assert told(is_owner_alive=False)["eta_s"] is None
+    assert told(holder=replace(HOLDER, is_alive=False))["eta_s"] is None
 
 
 def test_a_combination_whose_engines_are_the_grids_counts_the_turns_of_what_ended() -> None:
@@ -106,23 +106,49 @@ def test_a_combination_whose_engines_are_the_grids_counts_the_turns_of_what_ende
     assert told()["session"]["turns"] == 600
 
 
+USED: JsonObject = {"played_s": 60.0, "models": {"m": {"requests": 600, "faults": 3}}}
+
+
+def worker(holder: Holder = HOLDER, *holds: str) -> Worker:
+    """A worker that has claimed these shards."""
+    return Worker(name="node17", holder=holder, holds=tuple(map(Path, holds)), usage=USED)
+
+
+def with_workers(*workers: Worker, **changes: Any) -> dict[str, Any]:
+    """What is said of this run while these are its workers."""
+    shards = ShardsStanding(of=8, complete=3, held=2, half_done=1, workers=workers)
+    return told(counts={"turns": 400}, shard=None, shards=shards, **changes)
+
+
 def test_pace_and_time_left_of_shards_are_those_of_all_workers_at_work() -> None:
     """Sixty are left at ten turns each, 200 turns of them are played, and two workers make twenty a second."""
-    usage: JsonObject = {"played_s": 60.0, "models": {"m": {"requests": 600, "faults": 3}}}
-    alone = replace(standing(), counts={"turns": 400})
+    dead = replace(HOLDER, is_alive=False)
+    gone, first, second = worker(dead, "4-of-8"), worker(HOLDER, "1-of-8"), worker(HOLDER, "2-of-8")
 
-    def of_shards(*lives: bool | None) -> JsonObject:
-        workers = tuple(
-            Worker(name=str(n), owner=OWNER, is_alive=alive, last_sign_of_life=None, usage=usage)
-            for n, alive in enumerate(lives)
-        )
-        shards = ShardsStanding(of=8, complete=0, held=2, half_done=0, workers=workers)
-        return with_shards(status_json(alone, NOW), alone, shards, NOW)
+    assert with_workers(first, second, worker(), gone)["eta_s"] == 20.0
+    assert "20.00 turns/s of all" in status_text(with_workers(first, second, worker(), gone))
+    assert with_workers(gone, holder=dead)["eta_s"] is None
+    assert "pace" not in status_text(with_workers(gone, holder=dead))
 
-    assert of_shards(True, True, False)["eta_s"] == 20.0
-    assert "20.00 turns/s of all" in status_text(of_shards(True, True, False))
-    assert of_shards(False)["eta_s"] is None
-    assert "pace" not in status_text(of_shards(False))
+
+def test_run_that_workers_play_says_who_holds_which_shard_and_who_waits(snapshot: SnapshotAssertion) -> None:
+    killed = Holder(owner=replace(OWNER, pid=4243), is_alive=False, last_sign_of_life=BEGAN)
+    waiting = replace(HOLDER, owner=replace(OWNER, pid=4244))
+    workers = (worker(HOLDER, "1-of-8", "2-of-8"), worker(killed, "4-of-8"), worker(waiting), worker(Holder()))
+
+    assert status_text(with_workers(*workers)) == snapshot
+
+
+def test_process_that_has_the_whole_run_is_told_beside_a_worker_that_waits_for_it() -> None:
+    whole = replace(HOLDER, owner=replace(OWNER, pid=4245))
+
+    status = with_workers(worker(), holder=whole)
+    lines = status_text(status).splitlines()
+
+    assert status["eta_s"] == told()["eta_s"]
+    assert next(line for line in lines if "pid 4245" in line).startswith("at work")
+    assert sum("pid 4242" in line for line in lines) == 1
+    assert "mac-run demo.yaml" not in status_text(with_workers(worker(HOLDER, "1-of-8")))
 
 
 def test_what_is_not_known_is_not_made_up() -> None:
@@ -135,7 +161,7 @@ def test_what_is_not_known_is_not_made_up() -> None:
         (told() | {"session": session}, "40 conversations; its time"),
         # An age is never negative.
         *(
-            (told(last_sign_of_life=sign), f" of life {age}")
+            (told(holder=replace(HOLDER, last_sign_of_life=sign)), f" of life {age}")
             for sign, age in [*ages, ("2025-01-02T00:00:00.000Z", "0:00:00 ago")]
         ),
     ):

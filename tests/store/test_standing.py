@@ -26,6 +26,7 @@ from mac_runner.results import section
 from mac_runner.store import (
     Disk,
     GridRecord,
+    LeasesRecord,
     Need,
     grid_accounting,
     grid_entries,
@@ -41,10 +42,12 @@ from mac_runner.store import (
 from mac_runner.store.testing import (
     LEASE_INTERVAL_S,
     STATES,
+    Holder,
     JournalTail,
     LaneRecord,
     Layout,
     checkpoint_frame,
+    encode_leases,
     lanes_of,
     objects,
     open_worker,
@@ -64,10 +67,10 @@ def test_run_at_work_is_told_by_its_counts_and_its_owner(run_dir: Path, clock: S
         standing = read_standing(run_dir)
 
     assert (standing.planned, standing.finished, standing.failed, standing.half_done) == (10, 2, 0, 1)
-    assert standing.owner is not None
-    assert standing.owner.pid == os.getpid()
-    assert standing.is_owner_alive is True
-    assert standing.last_sign_of_life == standing.owner.started_at
+    assert standing.holder.owner is not None
+    assert standing.holder.owner.pid == os.getpid()
+    assert standing.holder.is_alive is True
+    assert standing.holder.last_sign_of_life == standing.holder.owner.started_at
     assert standing.latest is not None
     assert (standing.latest.ended, standing.latest.turns_ended) == (2, 2 * player.TURNS)
     tokens = {"prompt": 27, "cached": 9, "completion": 18}
@@ -81,8 +84,8 @@ def test_owner_that_was_killed_is_told_as_gone(run_dir: Path) -> None:
 
     standing = read_standing(run_dir)
 
-    assert standing.owner is not None
-    assert standing.is_owner_alive is False
+    assert standing.holder.owner is not None
+    assert standing.holder.is_alive is False
     texts = [status_text(status_json(replace(standing, finished=ended), CLOCK.utc_now())) for ended in (0, 1)]
     assert ["at work" in text for text in texts] == [True, False]
 
@@ -110,8 +113,20 @@ def test_looking_changes_nothing_takes_no_lock_and_reads_no_transcript(run_dir: 
         path.write_bytes(b"not looked at")
 
     standing = read_standing(run_dir)
-    assert (standing.owner, standing.is_owner_alive, standing.last_sign_of_life) == (None, None, None)
+    assert standing.holder == Holder()
     assert standing.ended == standing.planned == standing.finished == 2
+
+
+def test_process_that_has_the_whole_run_is_told_and_not_a_worker_that_waits_for_it(
+    run_dir: Path, clock: StillClock
+) -> None:
+    record = LeasesRecord(of=4, experiment_name=player.NAME, identity="of these", conversations=4)
+    with player.begun(player.open_toy(run_dir, 4, clock=clock)):
+        whole = read_standing(run_dir).holder
+        (run_dir / "leases.json").write_bytes(encode_leases(record))
+        clock.now_s += 60
+        with open_worker(run_dir, clock=clock):
+            assert read_standing(run_dir).holder == whole
 
 
 def test_shard_is_told(run_dir: Path) -> None:
