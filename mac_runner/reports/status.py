@@ -183,7 +183,8 @@ def _lines(status: JsonObject) -> Iterator[tuple[str, str]]:
     yield "conversations", _counts(section(status, "conversations"))
     if shards := section(status, "shards"):
         yield from _shards(shards, workers)
-    if session := section(status, "session"):
+    # The one that ended a run of workers played nothing.
+    if (session := section(status, "session")) and not (is_over and session["played_s"] is None):
         yield "last session", _pace(session)
     if limit := status.get("limit"):
         yield "limit", f"{limit}, on the average of the last session"
@@ -300,8 +301,8 @@ def _shards(shards: JsonObject, workers: Sequence[JsonObject]) -> Iterator[tuple
             f"{shards['not_begun']} not begun, of {shards['of']}"
         ),
     )
-    states = Counter(str(worker["state"]) for worker in workers)
-    yield "workers", ", ".join(f"{n} {state}" for state, n in sorted(states.items())) or "none came"
+    if states := Counter(str(worker["state"]) for worker in workers):
+        yield "workers", ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
     shown = [worker for worker in workers if worker["holds"] or section(worker, "owner").get("is_alive")]
     for worker in shown[:WORKERS_MAX]:
         yield "", f"{names_text(worker['holds']) or 'waits for a shard'}: {_who(section(worker, 'owner'))}"

@@ -151,6 +151,13 @@ def test_process_that_has_the_whole_run_is_told_beside_a_worker_that_waits_for_i
     assert "mac-run demo.yaml" not in status_text(with_workers(worker(HOLDER, "1-of-8")))
 
 
+def test_session_that_ended_a_run_of_workers_and_played_nothing_is_not_told() -> None:
+    latest = SessionStanding(number=3, started_at=BEGAN)
+
+    texts = [status_text(told(latest=latest, holder=Holder(), finished=finished)) for finished in (40, 100)]
+    assert ["last session" in text for text in texts] == [True, False]
+
+
 def test_what_is_not_known_is_not_made_up() -> None:
     tokens: JsonObject = {"prompt": 0, "cached": 0, "completion": 0}
     silent: JsonObject = {"m": {"requests": 9, "faults": 0, "tokens": tokens}}
