@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +13,7 @@ from mac_runner.data.samples import MESSAGES, TrainingRun, message, messages_of
 from mac_runner.data.tables import Ended
 from mac_runner.flat import Cells, FlatColumn
 from mac_runner.store import read_run
+from mac_runner.store.rows import DoneRow
 from mac_runner.types import FinishReason, JsonObject, JsonValue
 
 PAIR_COLUMNS: Final[Mapping[str, FlatColumn]] = {
@@ -48,23 +49,23 @@ class Pairs:
         self._run = run
 
     @cached_property
-    def _rows(self) -> dict[tuple[str, str], list[JsonObject]]:
+    def _rows(self) -> dict[tuple[str, str], list[DoneRow]]:
         """By the turn that they leave, what is needed of the index row of each conversation."""
-        rows: dict[tuple[str, str], list[JsonObject]] = {}
+        rows: dict[tuple[str, str], list[DoneRow]] = {}
         # Read again: what writes a part was given the rows of that part alone.
         for row in read_run(self._run.contents.layout.directory).rows_in_task_order():
             kept: JsonObject = {key: row.get(key) for key in ("task_id", "sha256", "size_bytes", "status")}
-            rows.setdefault(_point(row), []).append(kept)
+            rows.setdefault(_point(row), []).append(DoneRow.of(kept))
         return rows
 
     def rows(self, ended: Ended) -> Iterator[Mapping[str, Cells]]:
         """The pair of a turn, with the first conversation that leaves there."""
         rows = self._rows[_point(ended.row)]
-        if rows[0]["task_id"] != ended.row["task_id"]:
+        if rows[0].task_id != ended.done.task_id:
             return
         arms: dict[str, _Arm] = {}
         for row in rows:
-            sibling = Ended(row, ended.experiment, partial(self._run.contents.acknowledged, row), ended.environment)
+            sibling = Ended(row, ended.experiment, self._run.contents.acknowledged, ended.environment)
             if (found := self._reply(sibling)) is not None:
                 text, is_usable, reward = found
                 arms.setdefault(text, _Arm(text, is_usable, [])).rewards.append(reward)

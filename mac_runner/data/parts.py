@@ -12,7 +12,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,6 +20,7 @@ from mac_runner.data.schema import schema_json
 from mac_runner.data.sources import Source, Sources
 from mac_runner.errors import ConfigError
 from mac_runner.store import Disk, encode_for_reading
+from mac_runner.store.rows import DoneRow
 from mac_runner.types import JsonObject, JsonValue
 
 PART_CONVERSATIONS: Final = 2_000
@@ -51,10 +51,9 @@ class Contents:
     conversations: int = 0
     digest: int = 0
 
-    def add(self, row: JsonObject) -> None:
-        """Add a conversation, in any order."""
-        failed = row.get("failed_attempts")
-        text = json.dumps([row.get("task_id"), row.get("sha256"), len(failed) if isinstance(failed, list) else 0])
+    def add(self, task_id: str, sha256: str, failed: int) -> None:
+        """Add a conversation, in any order; `failed` are its failed attempts."""
+        text = json.dumps([task_id, sha256, failed])
         self.conversations += 1
         self.digest = (self.digest + int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest())) % 2**128
 
@@ -64,38 +63,35 @@ def is_full(made: Contents) -> bool:
     return made.conversations >= PART_CONVERSATIONS
 
 
-def part_of(row: JsonObject, shards: int) -> int:
-    """The number of the part of an index row; a shard has every n-th number of the plan."""
-    index = row.get("index")
-    return (index if isinstance(index, int) else 0) // (PART_CONVERSATIONS * shards)
-
-
 def planned_parts(sources: Sources) -> dict[PartName, Contents]:
     """Every part that there is to write, by name, in order."""
     parts: dict[PartName, Contents] = {}
     for place, source in enumerate(sources.runs):
-        shards = shards_of(source)
-        for row in source.contents.rows():
-            parts.setdefault(PartName(place, part_of(row, shards)), Contents()).add(row)
+        state, span = source.contents.state, _span(source)
+        for task_id, ending in state.endings.items():
+            part = parts.setdefault(PartName(place, ending.task_index // span), Contents())
+            part.add(task_id, ending.sha256.hex(), len(state.attempts.get(task_id, ())))
     return dict(sorted(parts.items()))
 
 
-def shards_of(source: Source) -> int:
-    """Of how many shards the run is one."""
+def _span(source: Source) -> int:
+    """From how many numbers of the plan a part has its conversations; a shard has every n-th number."""
     shard = source.contents.shard
-    return 1 if shard is None else shard.of
+    return PART_CONVERSATIONS * (1 if shard is None else shard.of)
 
 
-def rows_by_part(sources: Sources, wanted: Iterable[PartName]) -> Iterator[tuple[PartName, list[JsonObject]]]:
+def rows_by_part(sources: Sources, wanted: Iterable[PartName]) -> Iterator[tuple[PartName, list[DoneRow]]]:
     """The index rows of the parts that are wanted, a part at a time."""
     left = set(wanted)
     for place, source in enumerate(sources.runs):
-        if not any(name.run == place for name in left):
-            continue
-        of_row = partial(part_of, shards=shards_of(source))
-        for number, rows in groupby(source.contents.rows_in_task_order(), of_row):
+        for number, rows in _by_number(source) if any(name.run == place for name in left) else ():
             if (name := PartName(place, number)) in left:
                 yield name, list(rows)
+
+
+def _by_number(source: Source) -> Iterator[tuple[int, Iterator[DoneRow]]]:
+    endings, span = source.contents.state.endings, _span(source)
+    return groupby(source.contents.json_rows_in_task_order(), lambda row: endings[row.task_id].task_index // span)
 
 
 def file_name(sources: Sources, part: PartName, kind: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,7 +13,7 @@ from mac_runner.measures import ResultsSpec
 from mac_runner.registry import EnvironmentSpec, environment_spec
 from mac_runner.reports.grid import value_columns
 from mac_runner.store import RunContents, begun_combinations, is_grid, read_grid, read_run
-from mac_runner.types import JsonObject
+from mac_runner.store.rows import DoneRow
 
 _RUN = FlatColumn("text", "the directory of the run")
 _COMBINATION = FlatColumn("text", "the directory of the combination of a grid")
@@ -36,13 +35,13 @@ class Source(NamedTuple):
     check_rewards: Callable[[], None] = lambda: None
     """Raises ConfigError where a weight of `rewards.total` is that of no reward."""
 
-    def ended(self, row: JsonObject) -> Ended:
+    def ended(self, done: DoneRow) -> Ended:
         """The conversation of an index row."""
         contents = self.contents
         return Ended(
-            row,
+            done,
             contents.resolved,
-            partial(contents.acknowledged, row),
+            contents.acknowledged,
             self.environment,
             contents.traces,
             self.check_rewards,
@@ -50,7 +49,7 @@ class Source(NamedTuple):
 
     def conversations(self) -> Iterator[Ended]:
         """The conversations that have ended, in task order."""
-        return map(self.ended, self.contents.rows_in_task_order())
+        return map(self.ended, self.contents.json_rows_in_task_order())
 
 
 class Sources(NamedTuple):

@@ -16,6 +16,7 @@ from mac_runner.flat import NUMBER, Cells, FlatColumn, RowMaker, cell, value_at
 from mac_runner.measures import ResultsSpec
 from mac_runner.results import AgentColumns, Export, export_of, objects
 from mac_runner.rewards import AgentRewards, rewards_by_agent
+from mac_runner.store.rows import DoneRow
 from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject, JsonValue
 
@@ -42,14 +43,14 @@ class Ended:
 
     def __init__(
         self,
-        row: JsonObject,
+        done: DoneRow,
         experiment: JsonObject,
-        read: Callable[[], JsonObject],
+        read: Callable[[JsonObject], JsonObject],
         environment: Callable[[], object | None] = lambda: None,
         traces: Callable[[JsonObject], Traces] = lambda _transcript: {},
         check_rewards: Callable[[], None] = lambda: None,
     ) -> None:
-        self.row = row
+        self.done = done
         self.experiment = experiment
         self.environment = environment
         self._read = read
@@ -57,9 +58,14 @@ class Ended:
         self._check_rewards = check_rewards
 
     @cached_property
+    def row(self) -> JsonObject:
+        """Its index row."""
+        return self.done.whole()
+
+    @cached_property
     def transcript(self) -> JsonObject:
         """Its transcript. Raises RunDirectoryError for one that is damaged."""
-        return self._read()
+        return self._read(self.row)
 
     @cached_property
     def rewards(self) -> dict[str, AgentRewards]:
@@ -366,7 +372,7 @@ def _traces() -> FlatTable:
     def rows(ended: Ended, _wanted: Wanted) -> Iterator[Mapping[str, Cells]]:
         traces = ended.traces()
         for turn in objects(ended.transcript.get("turns")):
-            row: dict[str, Cells] = {"conversation": str(ended.row["task_id"]), "turn": str(turn["turn"])}
+            row: dict[str, Cells] = {"conversation": ended.done.task_id, "turn": str(turn["turn"])}
             if (trace := traces.get(str(turn["turn"]))) is not None:
                 row |= {
                     "prompt_ids": [*trace.prompt_ids],

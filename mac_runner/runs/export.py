@@ -49,6 +49,7 @@ from mac_runner.store.head import places_of_work
 from mac_runner.store.layout import Layout
 from mac_runner.store.lock import most_alive
 from mac_runner.store.machine import Machine
+from mac_runner.store.rows import DoneRow
 from mac_runner.store.run_state import RunState
 from mac_runner.types import JsonObject
 
@@ -229,7 +230,7 @@ class _Order(NamedTuple):
     layout: Layout
     resolved: JsonObject
     prefix: Mapping[str, Cells]
-    rows: Sequence[JsonObject]
+    rows: Sequence[DoneRow]
     targets: Sequence[Target]
     is_trusted: bool
     only: Sequence[str]

@@ -35,6 +35,7 @@ from mac_runner.runs.tables import run_sources, training_run
 from mac_runner.runs.trust import trust as import_code
 from mac_runner.store import is_grid, read_grid_standing, read_standing
 from mac_runner.store.mirror import NOT_HERE, is_url
+from mac_runner.store.rows import DoneRow
 from mac_runner.types import JsonObject, Prompt, TokenTrace
 from mac_runner.view_model import EventView
 from mac_runner.views.conversation import record_events
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 PathLike: TypeAlias = str | os.PathLike[str]
 TURNS: Final = "turns"
 CONVERSATIONS: Final = "conversations"
-_KEPT: Final = frozenset({"outcome", "counts", "timing"})
+_LEFT_OUT: Final = frozenset({"outcome", "counts", "timing"})
 """Keys of an index row that its transcript has too: they are not kept for every conversation."""
 
 
@@ -104,8 +105,8 @@ class RunView:
 
     def __iter__(self) -> Iterator[RecordedConversation]:
         for run in self._sources.runs:
-            for row in run.contents.rows_in_task_order():
-                yield RecordedConversation(run, row)
+            for done in run.contents.json_rows_in_task_order():
+                yield RecordedConversation(run, done)
 
     # Tables.
 
@@ -211,7 +212,7 @@ class RunView:
     def of_row(self, row: JsonObject) -> RecordedConversation:
         """The conversation of an index row of a single run, also one that ended after the run was opened."""
         (run,) = self._sources.runs
-        return RecordedConversation(run, {key: value for key, value in row.items() if key not in _KEPT})
+        return RecordedConversation(run, DoneRow.of(row))
 
     def _named(self, name: str) -> Iterator[tuple[Source, str]]:
         for run in self._sources.runs:
@@ -224,11 +225,11 @@ class RunView:
                 yield from ((run, one) for one, ending in endings.items() if ending.task_index == number)
 
     @cached_property
-    def _index(self) -> Mapping[str, Mapping[str, JsonObject]]:
+    def _index(self) -> Mapping[str, Mapping[str, DoneRow]]:
         """By run, what is kept of the index row of each conversation."""
         return {
             run.name: {
-                str(row["task_id"]): {key: value for key, value in row.items() if key not in _KEPT}
+                str(row["task_id"]): DoneRow.of({key: value for key, value in row.items() if key not in _LEFT_OUT})
                 for row in run.contents.rows()
             }
             for run in self._sources.runs
@@ -294,20 +295,20 @@ def _standing(directory: Path) -> JsonObject:
 class RecordedConversation:
     """One conversation that has ended. Its transcript is read when it is first needed."""
 
-    def __init__(self, run: Source, row: JsonObject) -> None:
+    def __init__(self, run: Source, done: DoneRow) -> None:
         self._run = run
-        self._ended = run.ended(row)
+        self._ended = run.ended(done)
 
     def __repr__(self) -> str:
         return f"RecordedConversation({self.task_id}: {self.status})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _recorded_in, (self._run.contents.layout.directory.resolve(), self._ended.row)
+        return _recorded_in, (self._run.contents.layout.directory.resolve(), self._ended.done)
 
     @property
     def task_id(self) -> str:
         """Its id, which names its files."""
-        return str(self._ended.row["task_id"])
+        return self._ended.done.task_id
 
     @property
     def status(self) -> str:
@@ -413,8 +414,8 @@ def _source_in(directory: Path) -> Source:
     return run
 
 
-def _recorded_in(directory: Path, row: JsonObject) -> RecordedConversation:
-    return RecordedConversation(_source_in(directory), row)
+def _recorded_in(directory: Path, done: DoneRow) -> RecordedConversation:
+    return RecordedConversation(_source_in(directory), done)
 
 
 def rollouts(conversation: RecordedConversation, *, only: Sequence[str] = ()) -> list[Rollout]:

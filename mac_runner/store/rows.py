@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from mac_runner.results import parsed
-from mac_runner.store.records import decode_json, encode_json, origin_of
+from mac_runner.store.records import decode_json, encode_json, origin_of, row_id
 from mac_runner.structs import convert, decode
 from mac_runner.types import JsonObject, TokenCount
 
@@ -124,6 +124,11 @@ class DoneRow:
 
     task_id: str
     json: bytes
+
+    @classmethod
+    def of(cls, row: JsonObject) -> DoneRow:
+        """The record of a row that is made here."""
+        return cls(row_id(row), encode_json(row))
 
     @cached_property
     def parsed(self) -> RecordedRow:

@@ -21,6 +21,7 @@ from mac_runner.measures import MeasuredResults, ResultsSpec
 from mac_runner.registry import environment_specs
 from mac_runner.results import export_of
 from mac_runner.store import index_row
+from mac_runner.store.rows import DoneRow
 from mac_runner.store.testing import decode_transcript
 from mac_runner.types import JsonObject, JsonValue
 
@@ -33,7 +34,7 @@ def tables_for(transcript: JsonObject) -> Mapping[str, FlatTable]:
 
 
 def rows_of(table: FlatTable, transcript: JsonObject) -> list[Mapping[str, Cells]]:
-    ended = Ended(index_row(transcript), {}, lambda: transcript)
+    ended = Ended(DoneRow.of(index_row(transcript)), {}, lambda _row: transcript)
     return [*table.rows(ended, frozenset(table.columns))]
 
 
