@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _NAMES_SHOWN_MAX: Final = 3
 _DIGITS_MAX: Final = 16
-_BATCH_ROWS: Final = 1000
+_BATCH_ROWS: Final = 100
 """So many index rows are held at once."""
 
 

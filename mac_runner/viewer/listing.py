@@ -35,10 +35,10 @@ class Listing:
         """Whether the list has all columns of these rows. Where it does not, `add` leaves out what has no column."""
         return not self._has_open_columns or not self._note(self._columns(rows))
 
-    def add(self, rows: Iterable[DoneRow], endings: Mapping[str, Ending]) -> None:
+    def add(self, rows: Sequence[DoneRow], endings: Mapping[str, Ending]) -> None:
         """Add rows. `endings` says which conversations have failed."""
+        self.table.add(rows)
         for row in rows:
-            self.table.add(row)
             self.counts.add(row.parsed.counts)
             if (ending := endings.get(row.task_id)) is not None and ending.status == "failed":
                 self.failures[row.task_id] = row.whole()

@@ -6,7 +6,9 @@ A hundred thousand rows are small as columns: a word is sent once, and each row 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -29,8 +31,7 @@ def index_columns(rows: Iterable[JsonObject | DoneRow], how: Listed, *, since: i
     Raises RunDirectoryError for a damaged row.
     """
     table = IndexTable(how)
-    for row in rows:
-        table.add(row)
+    table.add(rows)
     return replace(table.columns(), since=since)
 
 
@@ -41,25 +42,31 @@ class IndexTable:
         self.rows = 0
         self.how = how
         self.version = version
-        self._words: dict[str, _Words] = {}
-        self._lists: dict[str, _Lists] = {}
-        self._numbers: dict[str, _Numbers] = {}
+        self._words: dict[str, list[str | None]] = {}
+        self._lists: dict[str, list[tuple[str, ...]]] = {}
+        self._numbers: dict[str, list[float | None]] = {}
+        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
+        """The same words come again and again, and are kept once."""
         for name, column in how.columns.items():
             match column.kind:
                 case "word":
-                    self._words[name] = _Words()
+                    self._words[name] = []
                 case "words":
-                    self._lists[name] = _Lists()
+                    self._lists[name] = []
                 case "number" | "truth":
-                    self._numbers[name] = _Numbers()
+                    self._numbers[name] = []
 
-    def add(self, row: JsonObject | DoneRow) -> None:
-        """Add an index row, which may still be JSON. Raises RunDirectoryError for a damaged one, which is not added."""
-        values = self.how.values(row)
-        self.rows += 1
-        for made in (self._words, self._lists, self._numbers):
-            for name, column in made.items():
-                column.add(values.get(name))
+    def add(self, rows: Iterable[JsonObject | DoneRow]) -> None:
+        """Add index rows, which may still be JSON. Raises RunDirectoryError for a damaged one, and then adds none."""
+        found = [*map(self.how.values, rows)]
+        self.rows += len(found)
+        for name, words in self._words.items():
+            words += [_word(values.get(name)) for values in found]
+        for name, lists in self._lists.items():
+            several = [tuple(words_of(values.get(name))) for values in found]
+            lists += map(self._known.setdefault, several, several)
+        for name, numbers in self._numbers.items():
+            numbers += [_number(values.get(name)) for values in found]
 
     def columns(self, since: int = 0, most: int | None = None) -> IndexColumns:
         """The columns from row `since` on, or `most` rows of them, with the words that those rows have."""
@@ -69,64 +76,35 @@ class IndexTable:
         return IndexColumns(
             since=since,
             rows=until - since,
-            words={name: made.column(part) for name, made in self._words.items()},
-            lists={name: made.column(part) for name, made in self._lists.items()},
-            numbers={name: made.column(part) for name, made in self._numbers.items()},
+            words={name: _word_column(words[part]) for name, words in self._words.items()},
+            lists={name: _words_column(lists[part]) for name, lists in self._lists.items()},
+            numbers={name: NumberColumn(tuple(numbers[part])) for name, numbers in self._numbers.items()},
             version=self.version,
         )
 
 
-class _Words:
-    """A column of one word for each row."""
-
-    def __init__(self) -> None:
-        self._codes: dict[str, int] = {}
-        self._rows: list[int] = []
-
-    def add(self, value: Value) -> None:
-        if value is None:
-            self._rows.append(-1)
-            return
-        word = value if isinstance(value, str) else ", ".join(words_of(value))
-        self._rows.append(self._codes.setdefault(word, len(self._codes)))
-
-    def column(self, part: slice) -> WordColumn:
-        words, used = [*self._codes], dict[int, int]()
-        codes = tuple(-1 if code < 0 else used.setdefault(code, len(used)) for code in self._rows[part])
-        return WordColumn(tuple(words[code] for code in used), codes)
+def _word(value: Value) -> str | None:
+    if value is None:
+        return None
+    return sys.intern(value if isinstance(value, str) else ", ".join(words_of(value)))
 
 
-class _Lists:
-    """A column of several words for each row."""
-
-    def __init__(self) -> None:
-        self._codes: dict[str, int] = {}
-        self._known: dict[tuple[str, ...], tuple[int, ...]] = {}
-        """The same words come again and again."""
-        self._rows: list[tuple[int, ...]] = []
-
-    def add(self, value: Value) -> None:
-        words = tuple(words_of(value))
-        found = self._known.get(words)
-        if found is None:
-            codes = self._codes
-            found = self._known[words] = tuple(codes.setdefault(word, len(codes)) for word in words)
-        self._rows.append(found)
-
-    def column(self, part: slice) -> WordsColumn:
-        words, used = [*self._codes], dict[int, int]()
-        lists = tuple(tuple(used.setdefault(code, len(used)) for code in codes) for codes in self._rows[part])
-        return WordsColumn(tuple(words[code] for code in used), lists)
+def _number(value: Value) -> float | None:
+    return value + 0 if isinstance(value, int | float) else None
 
 
-class _Numbers:
-    """A column of numbers or truth values."""
+def _word_column(rows: Sequence[str | None]) -> WordColumn:
+    codes = _numbered(word for word in rows if word is not None)
+    return WordColumn(tuple(codes), tuple(map({**codes, None: -1}.__getitem__, rows)))
 
-    def __init__(self) -> None:
-        self._rows: list[float | None] = []
 
-    def add(self, value: Value) -> None:
-        self._rows.append(value + 0 if isinstance(value, int | float) else None)
+def _words_column(rows: Sequence[tuple[str, ...]]) -> WordsColumn:
+    known = dict.fromkeys(rows)
+    codes = _numbered(chain.from_iterable(known))
+    lists = {words: tuple(map(codes.__getitem__, words)) for words in known}
+    return WordsColumn(tuple(codes), tuple(map(lists.__getitem__, rows)))
 
-    def column(self, part: slice) -> NumberColumn:
-        return NumberColumn(tuple(self._rows[part]))
+
+def _numbered(words: Iterable[str]) -> dict[str, int]:
+    """Each word with its number, in the order in which they come."""
+    return {word: code for code, word in enumerate(dict.fromkeys(words))}
