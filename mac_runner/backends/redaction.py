@@ -4,16 +4,15 @@ A server or a proxy may repeat the key anywhere: in an error, a header, a page, 
 enters an error or a message for the user passes `Redactor.quoted`, which withholds the whole quotation where it repeats
 a piece of a key. Verdicts go by the original text, which is never shown.
 
-A quotation contains at most four characters of the key in a row, in upper or lower case, so a key that the server
-itself has cut or masked is found as well. The key is also found in escapes of JSON, URLs, HTML and byte strings (up to
-three levels), in UTF-16, between invisible characters, in base64 and in hex.
+But for words in it, a quotation contains at most four characters of the key in a row, in upper or lower case, so a key
+that the server itself has cut or masked is found as well. The key is also found in escapes of JSON, URLs, HTML and byte
+strings (up to three levels), in UTF-16, between invisible characters, in base64 and in hex.
 
-A key without a digit and in one case looks like words, and pieces of words are in many texts. Of such a key a quotation
-contains at most seven characters in a row. A key that is shorter than the piece that is looked for is a placeholder
-(`x`, `EMPTY`, `ollama`) and no secret: nothing is withheld for it.
+Pieces of words are in many texts. Of a word in a key (`token` in `token-abc123`), and of a key that looks like words
+as a whole, a quotation contains at most seven characters in a row. A key that is shorter than the piece that is looked
+for is a placeholder (`x`, `EMPTY`, `ollama`) and no secret: nothing is withheld for it.
 
-A reply is withheld only if it contains a long piece of the key. A model that writes a word of the key is not leaking
-it.
+A reply is withheld only if it contains a long run of the key. A model that writes a word of the key is not leaking it.
 """
 
 from __future__ import annotations
@@ -41,7 +40,9 @@ _VARIABLE_CHARS_MAX: Final = 19
 _RUN_CHARS: Final = 5
 """A quotation with so many characters of a key in a row is withheld."""
 _WORDS_RUN_CHARS: Final = 8
-"""The same for a key that looks like words."""
+"""The same for what looks like words."""
+_WORD: Final = re.compile(r"(?<![^\W_])(?:[a-z]+|[A-Z]+|[A-Z][a-z]+)(?![^\W_])")
+"""A word in a key: letters alone, between signs, as words are written."""
 _HEX_CHARS: Final = 2 * _RUN_CHARS - 1
 _BASE64_CHARS: Final = 6
 """Five of base64, and its parts of two more, are 38 bits: fewer than five characters of a key."""
@@ -51,10 +52,7 @@ _LEVELS_MAX: Final = 3
 _REPLY_KEY_CHARS_MIN: Final = 8
 _REPLY_RUN_CHARS: Final = 16
 _REPLY_SHARE: Final = 8
-"""A reply is withheld if it has a run of the key of 16 characters and of an eighth of the key.
-
-Half of such a run will do where it is a whole one of `_pieces_of_runs`.
-"""
+"""A reply is withheld if it has a run of the key of 16 characters and of an eighth of the key."""
 
 _TO_BASE64_OF_URLS: Final = str.maketrans("+/", "-_")
 
@@ -72,7 +70,6 @@ _ESCAPE: Final = re.compile(
 Every repetition has a bound, so a search takes time in proportion to the text. The pattern begins with the set of
 first characters, which makes a search fast.
 """
-_SIGNS: Final = ("\\", "%", "&", "\x00")
 
 
 def key_in(environ: Mapping[str, str], variable: str) -> str | None:
@@ -112,8 +109,8 @@ class Redactor:
 
     def __init__(self, *keys: str | None) -> None:
         known = [key for key in dict.fromkeys(keys) if key is not None]
-        self._in_quotations = tuple(_any_piece(key) for key in known if len(key) >= _run_chars(key))
-        self._in_replies = tuple(_long_pieces(key) for key in known if not _is_common(key))
+        self._in_quotations = tuple(_any_piece(key) for key in known if _plain_pieces(key))
+        self._in_replies = tuple(_long_runs(key) for key in known if not _is_common(key))
 
     def quoted(self, text: str, chars_max: int = ENGINE_ERROR_CHARS_MAX) -> str:
         """A text of a server as `clipped` gives it, or WITHHELD if that would show a piece of a key."""
@@ -125,7 +122,7 @@ class Redactor:
         return shown
 
     def reply(self, text: str) -> str:
-        """A model's reply, or WITHHELD if it contains a long piece of a key."""
+        """A model's reply, or WITHHELD if it contains a long run of a key."""
         return WITHHELD if any(pieces.are_in(text) for pieces in self._in_replies) else text
 
 
@@ -162,22 +159,25 @@ class _Pieces:
     in_lower: tuple[str, ...]
     """Those that are looked for in a text in lower case."""
     in_base64: tuple[str, ...]
-    escapes_min: int
-    """A text with fewer escapes is searched as it is."""
+    runs: tuple[tuple[str, int], ...] = ()
+    """The key in each form, and how much of it in a row counts; empty where a piece is enough."""
 
     def are_in(self, text: str) -> bool:
-        """Whether a text contains one of them, or spells one in escapes."""
+        """Whether a text contains what is looked for, or spells it in escapes."""
         for _ in range(_LEVELS_MAX + 1):
-            lower = text.lower()
-            if any(piece in lower for piece in self.in_lower) or any(piece in text for piece in self.in_base64):
+            if self._are_as_they_are_in(text):
                 return True
-            if _escapes_at_most(text) < self.escapes_min:
-                return False
             plain = _without_escapes(text[:REPLY_CHARS_MAX])
             if plain == text:
                 return False
             text = plain
         return False
+
+    def _are_as_they_are_in(self, text: str) -> bool:
+        lower = text.lower()
+        if not any(piece in lower for piece in self.in_lower) and not any(piece in text for piece in self.in_base64):
+            return False
+        return not self.runs or any(_has_run(said, *run) for said in (lower, text) for run in self.runs)
 
 
 def _any_piece(key: str) -> _Pieces:
@@ -185,25 +185,36 @@ def _any_piece(key: str) -> _Pieces:
     in_hex = (_pieces(_bytes(case).hex(), _HEX_CHARS) for case in {key, key.lower(), key.upper()})
     in_base64 = (_pieces(encoded, _BASE64_CHARS) for encoded in _in_base64(key))
     return _Pieces(
-        in_lower=tuple(set(_pieces(key.lower(), _run_chars(key))).union(*in_hex)),
+        in_lower=tuple(_plain_pieces(key).union(*in_hex)),
         in_base64=tuple(set().union(*in_base64)),
-        escapes_min=0,
     )
 
 
-def _long_pieces(key: str) -> _Pieces:
-    """What each long run of the key contains: some two dozen pieces, so that the search is fast.
+def _plain_pieces(key: str) -> set[str]:
+    """The pieces of the key itself; none of a key that is a placeholder."""
+    words = [key] if _is_words(key) else _WORD.findall(key)
+    of_words = {piece for word in words for piece in _pieces(word.lower(), _RUN_CHARS)}
+    return {*_pieces(key.lower(), _RUN_CHARS)} - of_words | {*_pieces(key.lower(), _WORDS_RUN_CHARS)}
 
-    In base64 and hex a run must be three quarters of the key.
+
+def _long_runs(key: str) -> _Pieces:
+    """The long runs of the key; in base64 and hex they must be three quarters of it.
+
+    Each contains one of some two dozen pieces, so that the search is fast where there is none.
     """
-    plain = _pieces_of_runs(key.lower(), max(_REPLY_RUN_CHARS, len(key) // _REPLY_SHARE))
-    in_hex = _bytes(key).hex()
-    in_base64 = (_pieces_of_runs(encoded, len(encoded) * 3 // 4) for encoded in _in_base64(key))
+    plain = (key.lower(), min(len(key), max(_REPLY_RUN_CHARS, len(key) // _REPLY_SHARE)))
+    in_hex, *in_base64 = ((form, len(form) * 3 // 4) for form in (_bytes(key).hex(), *_in_base64(key)))
     return _Pieces(
-        in_lower=(*plain, *_pieces_of_runs(in_hex, len(in_hex) * 3 // 4)),
-        in_base64=tuple(set().union(*in_base64)),
-        escapes_min=len(plain),  # An escape breaks at most one: with fewer, a whole key is found without undoing them.
+        in_lower=(*_pieces_of_runs(*plain), *_pieces_of_runs(*in_hex)),
+        in_base64=tuple(piece for run in in_base64 for piece in _pieces_of_runs(*run)),
+        runs=(plain, in_hex, *in_base64),
     )
+
+
+def _has_run(text: str, key: str, run: int) -> bool:
+    """Whether `text` has `run` characters of `key` in a row."""
+    runs = {*_pieces(key, run)}
+    return any(text[start : start + run] in runs for start in range(len(text) - run + 1))
 
 
 def _pieces(text: str, size: int, step: int = 1) -> list[str]:
@@ -239,11 +250,6 @@ def _is_words(key: str) -> bool:
     return not any(char.isdigit() for char in key) and (key.islower() or key.isupper() or key.istitle())
 
 
-def _run_chars(key: str) -> int:
-    """How long a piece of `key` must be that is withheld from quotations; a shorter key is a placeholder."""
-    return _WORDS_RUN_CHARS if _is_words(key) else _RUN_CHARS
-
-
 def _is_common(key: str) -> bool:
     """Whether a reply may contain `key` by chance."""
     return len(key) < _REPLY_KEY_CHARS_MIN or (_is_words(key) and len(key) < _REPLY_RUN_CHARS)
@@ -252,11 +258,6 @@ def _is_common(key: str) -> bool:
 def _without_escapes(text: str) -> str:
     """`text` without its outermost escapes."""
     return _ESCAPE.sub(lambda match: match.group() if (plain := _plain(match)) is None else plain, text)
-
-
-def _escapes_at_most(text: str) -> int:
-    """An upper bound on the escapes in `text`, at the cost of a search for four characters."""
-    return sum(map(text.count, _SIGNS))
 
 
 def _plain(match: re.Match[str]) -> str | None:

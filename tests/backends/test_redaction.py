@@ -1,4 +1,4 @@
-"""A key is shown nowhere: never more than four of its characters in a row, however a server repeats it."""
+"""A key is shown nowhere: at most four of its characters in a row, or a word, however a server repeats it."""
 
 from __future__ import annotations
 
@@ -160,10 +160,12 @@ def test_key_is_withheld_wherever_a_quotation_of_full_length_ends() -> None:
 @settings(max_examples=100)
 def test_any_key_is_withheld_in_any_text(key: str, text: list[tuple[str, str]]) -> None:
     said = "".join(before + ENCODINGS[name](key) for before, name in text)
-    shown = Redactor(key).quoted(said)
+    shown = Redactor(key).quoted(said).lower()
     folded = key.lower()
+    runs = [folded[start : start + 5] for start in range(len(key) - 4)]
 
-    assert not [start for start in range(len(key) - 4) if folded[start : start + 5] in shown.lower()]
+    assert not [run for run in runs if run in shown and not run.isalpha()]
+    assert not [start for start in range(len(key) - 7) if folded[start : start + 8] in shown]
 
 
 def test_reader_sees_the_key_in_every_encoding() -> None:
@@ -269,12 +271,34 @@ def test_reply_that_repeats_the_key_is_withheld() -> None:
     """Also where the reply ends in the middle of it."""
     for kind, key in KEYS.items():
         redactor = Redactor(key)
-        for name in sorted(set(ENCODINGS) - {"masked by the server", "its end", "zero widths", "base64 in JSON"}):
+        partial = {"masked by the server", "half of it", "its end"}
+        for name in sorted(ENCODINGS.keys() - partial - {"base64 in JSON"}):
             echo = ENCODINGS[name](key)
             for text in (echo, f"Bearer {echo}", f"I was sent \u2018{echo}\u2019, and {echo} again."):
                 assert redactor.reply(text) == WITHHELD, (kind, name, text)
         for size in range(21, len(key)):
             assert redactor.reply(f"Bearer {key[:size]}") == WITHHELD, (kind, size)
+
+
+@pytest.mark.parametrize("kind", sorted(KEYS))
+def test_reply_is_withheld_from_a_run_of_sixteen_characters_and_an_eighth_of_the_key_on(kind: str) -> None:
+    """Wherever the run begins in the key, and also where a part of it is an escape."""
+    key = KEYS[kind]
+    redactor, size = Redactor(key), max(16, len(key) // 8)
+    for start in range(len(key) - size + 1):
+        run = key[start : start + size]
+        assert redactor.reply(f"({run})") == redactor.reply(f"({run[:-1]}%{ord(run[-1]):02x})") == WITHHELD, run
+        for shorter in (run[1:], run[:-1]):
+            assert redactor.reply(f"({shorter})") == f"({shorter})"
+
+
+def test_reply_with_three_quarters_of_the_key_in_base64_or_hexadecimal_is_withheld_and_no_other() -> None:
+    key = KEYS["base64"]
+    for form in (key.encode().hex(), b64encode(key.encode()).decode()[:-2]):
+        enough = form[4:][: len(form) * 3 // 4]
+
+        assert Redactor(key).reply(enough) == WITHHELD
+        assert Redactor(key).reply(enough[2:]) == enough[2:]
 
 
 def test_reply_that_does_not_repeat_the_key_is_left_alone() -> None:
@@ -311,6 +335,21 @@ def test_words_of_a_key_that_looks_like_words_are_no_reason_to_withhold() -> Non
         assert redactor.quoted(said) == said
     for said in ("sent LM-STUDIO", "sent m-studio", "a key-need", "lm%2dstudio"):
         assert redactor.quoted(said) == WITHHELD
+
+
+def test_word_in_a_key_is_no_reason_to_withhold_what_speaks_of_it() -> None:
+    redactor = Redactor("token-abc123")
+
+    for said in ("the token has expired", "too many tokens: abc1", "Token - abc"):
+        assert redactor.quoted(said) == said
+    for said in ("sent token-", "TOKEN-ABC123", "n-abc", "abc123", "dG9rZW4tYWJjMTIz"):
+        assert redactor.quoted(said) == WITHHELD
+
+
+@pytest.mark.parametrize("key", ["tokens1", "xTokenAbc-1", "1token-a", "to-kEnAbc1"])
+def test_letters_between_other_cases_and_digits_of_a_key_are_no_word(key: str) -> None:
+    for start in range(len(key) - 4):
+        assert Redactor(key).quoted(f"a {key[start : start + 5]} is") == WITHHELD
 
 
 def test_quotation_is_withheld_for_what_it_shows_and_not_for_what_it_leaves_out() -> None:
