@@ -21,7 +21,7 @@ from yarl import URL
 
 from mac_runner.backends.http.answer import Answer, SendingError, Standing, decode
 from mac_runner.backends.http.client import HttpClient
-from mac_runner.backends.http.errors import ErrorBody, error_body_in
+from mac_runner.backends.http.errors import ErrorBody, error_body_of
 from mac_runner.backends.redaction import Redactor, bearer
 from mac_runner.backends.updates import KEPT_FILE, Placed, check_against, find_weights, make_place, place, policy_of
 from mac_runner.checkpoints import digest_of
@@ -232,10 +232,9 @@ class ServerWeights:
     async def _order(self, url: str, path: str, body: JsonObject | None, deadline_s: float = LOAD_S_MAX) -> JsonObject:
         """The object that a server answers with. Raises a WeightUpdateError for a refusal, or SendingError."""
         answer, redactor = await self._ask(url, path, body, deadline_s), self._redactor(url)
-        said = decode(answer.body, redactor)
         if answer.status != 200:
-            raise self._refusal(url, path, answer.status, error_body_in(said, redactor))
-        return said
+            raise self._refusal(url, path, answer.status, error_body_of(answer.body, redactor))
+        return decode(answer.body, redactor)
 
     async def _ask(self, url: str, path: str, body: JsonObject | None, deadline_s: float = LOAD_S_MAX) -> Answer:
         target = URL(url.rstrip("/").removesuffix("/v1") + path)

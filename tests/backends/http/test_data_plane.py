@@ -28,7 +28,7 @@ from mac_runner.backends.http.testing import (
     tokens_counted,
     verdict,
 )
-from mac_runner.errors import TransientBackendError, WeightMismatchError
+from mac_runner.errors import TransientBackendError, WeightMismatchError, WeightUpdateError
 from mac_runner.simulation.testing import simulate
 from mac_runner.types import Destination, JsonObject, Message, Prompt, Reply, Request
 from mac_runner.weights import WeightUpdate
@@ -353,6 +353,19 @@ async def test_server_that_fails_at_weights_that_another_took_serves_nothing_unt
         assert "serves again" in field.said[-1]
         await field.crowd(8, "d")
         assert field.servers[1].served
+
+
+@pytest.mark.parametrize(
+    ("status", "what"), [(404, "servers of mac-serve"), (403, "admin_key_env"), (502, "status 502")]
+)
+def test_page_of_a_proxy_in_place_of_weights_is_known_by_its_status(status: int, what: str, tmp_path: Path) -> None:
+    """It is no JSON, and says nothing of the server behind it."""
+    page = Answer(status=status, body=b"<html>nginx</html>")
+    updating = StubbornServers({"http://s0": [page]}).update(WeightUpdate(version=1, weights=tmp_path), ["http://s0"])
+
+    with pytest.raises(WeightUpdateError, match=what) as caught:
+        asyncio.run(updating)
+    assert "<html>nginx</html>" in str(caught.value)
 
 
 HANG_S_MAX = 40.0
