@@ -237,7 +237,7 @@ def read_answer(
     if refusal is not None:
         raise SendingError(
             f"status {status}: {error.quoted}",
-            standing=Standing.SOUND,
+            standing=Standing.SOUND if refusal is Refusal.FORM else Standing.REFUSING,
             verdict=Verdict.FAIL_CONVERSATION,
             refusal=refusal,
             status=status,

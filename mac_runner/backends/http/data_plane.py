@@ -449,7 +449,7 @@ class DataPlane:
         if self.endpoints.denials is not None:
             return self._none_up()
         if fault.verdict is Verdict.FAIL_CONVERSATION and endpoint.is_up:
-            is_unknown = fault.standing is Standing.REFUSING
+            is_unknown = fault.standing is Standing.REFUSING and fault.refusal is None
             return RequestRefusedError(text + (worth_trying(self.dialect.remedy) if is_unknown else ""))
         if fault.standing is Standing.UNSENT:
             self.log.unsent(endpoint, str(fault))

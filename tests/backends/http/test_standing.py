@@ -290,10 +290,16 @@ async def test_requests_refused_together_all_end_the_run(wire: Wire) -> None:
     assert {type(error) for error in errors} == {EngineDeadError}
 
 
+@pytest.mark.parametrize(
+    ("status", "words"), [(401, "who?"), (400, "conversation roles must alternate"), (400, "system role not supported")]
+)
 @held
-async def test_others_absorb_the_work_of_an_endpoint_that_refuses_everybody(wire: Wire) -> None:
+async def test_others_absorb_the_work_of_an_endpoint_that_refuses_everybody(
+    wire: Wire, status: int, words: str
+) -> None:
+    """Also where it says that it objects to the roles of a request, and refuses a single word as well."""
     good = wire.serve(echo)
-    async with up(wire.serve(always(wire.fail(401, "who?"))), good, key=KEY) as backend:
+    async with up(wire.serve(always(wire.fail(status, words))), good, key=KEY) as backend:
         errors = [await found(backend, request(conversation=f"c-{number}")) for number in range(10)]
 
     assert [type(error) for error in errors if not isinstance(error, Reply)] == [TransientBackendError]
