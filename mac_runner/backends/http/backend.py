@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from yarl import URL
+
 from mac_runner.backends.base import Backend
 from mac_runner.backends.http.answer import Dialect, NoModelError, SendingError, Standing
 from mac_runner.backends.http.data_plane import DataPlane
@@ -24,6 +26,15 @@ from mac_runner.weights import WeightUpdate
 
 _AWAY: Final = frozenset({Standing.GONE, Standing.LATE, Standing.CUT_OFF, Standing.UNSENT})
 """The faults of a server that gave no answer at all."""
+
+
+_THIS_MACHINE: Final = frozenset({"localhost", "::1"})
+
+
+def _server_at(url: str) -> str:
+    """The URL of a server, the same for each of its names that can be told without asking."""
+    found = URL(url.rstrip("/"))
+    return str(found.with_host("127.0.0.1") if found.host in _THIS_MACHINE else found)
 
 
 def _trouble(fault: SendingError) -> str:
@@ -48,9 +59,13 @@ class HttpBackend(Backend):
         self.name = name
         self.dialect = dialect
         self.clock = clock
+        listed: dict[str, str] = {}
         for index, url in enumerate(dialect.servers):
-            if url.rstrip("/") in [other.rstrip("/") for other in dialect.servers[:index]]:
-                raise self.error(f"{url!r} is listed twice", dialect.urls, index)
+            server = _server_at(url)
+            if (first := listed.get(server)) is not None:
+                how = "twice" if first == url else f"twice, first as {first!r}"
+                raise self.error(f"{url!r} is listed {how}", dialect.urls, index)
+            listed[server] = url
         endpoints = Endpoints(dialect.servers, in_flight_max=self.capacity)
         self._lookahead = endpoints.lookahead
         config = dialect.config
@@ -117,8 +132,9 @@ class HttpBackend(Backend):
                 faults = "; ".join(f"{endpoint.url} {_trouble(fault)}" for endpoint, fault in unfit.items())
                 is_any_away = any(fault.standing in _AWAY for fault in unfit.values())
                 advice = self.dialect.starting if is_any_away else "mend that"
+                verb = "correct" if self._is_listed else "set"
                 raise EngineDeadError(
-                    f"{faults}; {advice}, or correct {self.dialect.urls}, and run the same command again"
+                    f"{faults}; {advice}, or {verb} {self.dialect.urls}, and run the same command again"
                 )
             for endpoint, fault in unfit.items():
                 self.plane.log.unfit(endpoint, _trouble(fault))
@@ -157,7 +173,13 @@ class HttpBackend(Backend):
             text += self.plane.hint(is_refused=fault.standing is Standing.REFUSING)
             # The place of a single URL in the file's list is not known: it may come from a longer one.
             place = (self.dialect.urls,) if len(urls) == 1 else (self.dialect.urls, urls.index(endpoint.url))
+            place = place if self._is_listed else ()
         return self.error(f"{endpoint.url}: {text}", *place)
+
+    @property
+    def _is_listed(self) -> bool:
+        """Whether the file says where the servers are; else the setting has its default."""
+        return self.dialect.urls in self.dialect.config.model_fields_set
 
     def error(self, text: str, *setting: str | int) -> ConfigError:
         """The error for a setting of the section, or for all of it."""

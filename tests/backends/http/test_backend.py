@@ -6,11 +6,16 @@ import asyncio
 
 import pytest
 
+from mac_runner.backends.anthropic import AnthropicConfig
+from mac_runner.backends.http.testing import AnthropicDialect, HttpBackend
 from mac_runner.backends.testing import WITHHELD
-from mac_runner.errors import EngineDeadError, TransientBackendError
+from mac_runner.errors import ConfigError, EngineDeadError, TransientBackendError
+from mac_runner.simulation.testing import SimulatedClock
 from tests.backends.asking import KEY, Wire, backend_of, error_of, found, only, reply_of, started, up
+from tests.sim.anthropic_server import AnthropicServer
 from tests.sim.behaviour import Hang, Received, echo, squeezed
 from tests.sim.held_time import held
+from tests.sim.openai_run import backend_for
 from tests.sim.requests import request
 
 
@@ -85,3 +90,39 @@ async def test_request_under_way_when_its_backend_is_closed_is_told_that(wire: W
         await backend.close()
 
     assert "closed" in str(await asking)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_one"),
+    [
+        ("http://localhost:8000/v1", "http://127.0.0.1:8000/v1", True),
+        ("http://localhost:8000/v1", "http://[::1]:8000/v1/", True),
+        ("http://GPU-1/v1", "http://gpu-1:80/v1", True),
+        ("http://gpu-1/v1", "http://gpu-1/v1", True),
+        ("http://localhost:8000/v1", "http://localhost:8001/v1", False),
+        ("http://127.0.0.1:8000/v1", "http://127.0.0.2:8000/v1", False),
+        ("http://gpu-1/a/v1", "http://gpu-1/b/v1", False),
+    ],
+)
+def test_server_that_is_listed_twice_is_refused_by_whatever_names(first: str, second: str, is_one: bool) -> None:
+    """Each would get a share of the requests, and an update of weights."""
+    if not is_one:
+        backend_for(first, second)
+        return
+    with pytest.raises(ConfigError, match="is listed twice") as caught:
+        backend_for(first, second)
+    assert caught.value.key == ("model_definitions", "m", "openai_config", "base_urls", 1)
+
+
+@held
+async def test_address_that_the_file_does_not_have_is_not_named_as_the_setting_at_fault() -> None:
+    dialect = AnthropicDialect(AnthropicConfig(model="stub"))
+    denying = AnthropicServer(api_key="another")
+    async with denying:
+        dialect.servers = (denying.host,)
+        backend = HttpBackend("m", dialect, key=KEY, clock=SimulatedClock(), say=print)
+        with pytest.raises(ConfigError, match=f"{denying.host}: status 401.*check the key") as caught:
+            async with started(backend):
+                pass
+
+    assert caught.value.key == ("model_definitions", "m", "anthropic_config")
