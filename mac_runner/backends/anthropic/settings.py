@@ -38,7 +38,7 @@ class AnthropicConfig(Section):
     prompt_caching: Annotated[bool, RUNTIME] = True
     """Whether the API keeps the system message, which is cheaper when it comes again within five minutes."""
     max_in_flight: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 16
-    """How many requests are sent at once."""
+    """How many requests are sent at once, all servers together; each of them gets one at least."""
     timeout_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 600.0
     """How long one sending of a request may take; `retry_config.request_deadline_s` bounds all of them together."""
     stall_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 120.0

@@ -30,8 +30,8 @@ class OllamaConfig(Section):
     keep_alive: Annotated[Text, RUNTIME] = "5m"
     """How long Ollama keeps the model loaded after the last request; a negative time such as -1m for ever."""
     max_in_flight: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 4
-    """How many requests are sent at once, to all servers together; best the OLLAMA_NUM_PARALLEL of all, or a little
-    more."""
+    """How many requests are sent at once, all servers together; each of them gets one at least. Best is the sum of all
+    OLLAMA_NUM_PARALLEL, or a little more."""
     timeout_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 86_400.0
     """How long one sending of a request may take; `retry_config.request_deadline_s` bounds all of them together."""
     stall_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 30.0

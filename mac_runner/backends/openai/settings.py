@@ -38,7 +38,7 @@ class OpenaiConfig(Section):
     """Where tensors for an update of weights are written: a directory that all servers read, too; null: that of this
     machine's temporary files."""
     max_in_flight: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 64
-    """How many requests are sent at once, all servers together."""
+    """How many requests are sent at once, all servers together; each of them gets one at least."""
     timeout_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 300.0
     """How long one sending of a request may take; `retry_config.request_deadline_s` bounds all of them together."""
     stall_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 30.0
