@@ -2,7 +2,7 @@
 
 What the class lacks comes from `author.Backend`. Plain functions run on threads of their own, as many as `capacity`.
 What `generate` raises besides errors of ours fails its conversation alone, and the error names the line. A result that
-is not a reply does the same.
+is not a reply does the same. A file that is not there ends the run: no other conversation would find it.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class OwnBackend(Backend):
         _ = self.capacity, self.token_budget, self.lookahead
 
     async def generate(self, request: Request) -> Reply:
-        """The object's reply; a text counts as one. Raises RequestRefusedError for a failure of its code."""
+        """The object's reply; a text counts as one. Raises a BackendError for a failure of its code."""
         try:
             with boundary(_GenerateError, self._plugin.name):
                 return self._checked(await self._generated(request))
@@ -218,6 +218,8 @@ class OwnBackend(Backend):
             if isinstance(cause, ConnectionError | TimeoutError):
                 raise cause from None  # The scheduler knows what they mean.
             text = f"its backend {self._plugin.name!r} failed: {place_of(cause, has_folder=False)}"
+            if isinstance(cause, FileNotFoundError):
+                raise EngineDeadError(f"{text}; put the file back and run the same command again") from cause
             raise RequestRefusedError(text) from cause
 
     @property

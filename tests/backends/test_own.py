@@ -245,13 +245,14 @@ def refusing_start(self: object) -> None:
 
 
 def test_what_a_backend_does_wrong_has_a_verdict_and_names_its_line() -> None:
-    """Mistakes of its code fail the conversation; only what it says itself, and a failed start, ends the run."""
+    """Mistakes of its code fail the conversation; what it says itself, a failed start or a lost file ends the run."""
 
     fine = returning("x")
 
     def forgot(self: object, request: Request) -> Any:
         return fine(self, request)
 
+    missing = FileNotFoundError("words.txt")
     odd_text, odd_end = Reply(text=3), Reply(text="", finish_reason="stop")  # type: ignore[arg-type]
     odd_tokens = Reply(text="", tokens=TokenCount(prompt=-1))
     odd_trace = Reply(text="", trace=TokenTrace(prompt_ids=[1], completion_ids=[2], logprobs=[float("nan")]))
@@ -261,6 +262,7 @@ def test_what_a_backend_does_wrong_has_a_verdict_and_names_its_line() -> None:
         (RequestRefusedError, "CancelledError", {"generate": raising(asyncio.CancelledError())}),
         (RequestRefusedError, "no such word", {"generate": raising(RequestRefusedError("no such word"))}),
         (EngineDeadError, "it burnt", {"generate": raising(EngineDeadError("it burnt"))}),
+        (EngineDeadError, "FileNotFoundError: words.txt; put the file back", {"generate": raising(missing)}),
         (TransientBackendError, "ConnectionError", {"generate": raising(ConnectionError("gone"))}),
         (TransientBackendError, "TimeoutError", {"generate": raising(TimeoutError())}),
         (RequestRefusedError, "`generate` returned int", {"generate": returning(3)}),
