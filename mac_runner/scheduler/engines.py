@@ -83,13 +83,15 @@ async def _asked(backend: Backend, request: Request, clock: Clock) -> Reply:
     form, latency, sent_at_s = backend.form, backend.latency, clock.monotonic_s()
     sent = request if form is None else form.held(request)
     try:
-        reply = await backend.generate(sent)
+        reply: object = await backend.generate(sent)
     except (ConnectionError, TimeoutError) as fault:
         raise TransientBackendError(said_by(fault), is_unreachable=isinstance(fault, ConnectionError)) from fault
     except FormRefusedError as fault:
         if form is None:
             raise
         raise form.refused(fault) from fault
+    if not isinstance(reply, Reply):
+        raise EngineDeadError(f"the `generate` of {type(backend).__name__} returned {type(reply).__name__}, no Reply")
     if form is not None:
         form.kept(sent)
     if latency is not None:

@@ -329,3 +329,20 @@ def test_what_a_spec_of_ones_own_builds_is_refused_by_its_name_where_its_code_ra
 
     with pytest.raises(ModuleNotFoundError, match="no bird"):
         built(BackendSpec(settings=NoSettings, build=missing, variants=lambda settings: [("bird", settings)]))
+
+
+def test_a_reply_of_a_spec_of_ones_own_that_is_none_ends_the_run_by_the_name_of_its_class() -> None:
+    class Terse(Backend):
+        """It forgets to make a Reply of its text."""
+
+        capacity = 1
+
+        async def generate(self, request: Request) -> Any:
+            return "never"
+
+    spec = BackendSpec(
+        settings=NoSettings, build=lambda _request: Terse(), variants=lambda settings: [("terse", settings)]
+    )
+    with pytest.raises(EngineDeadError, match="`generate` of Terse returned str, no Reply") as caught:
+        reply_of(built(spec))
+    assert caught.value.model == "m"
