@@ -42,7 +42,7 @@ from benchmarks.machine import row
 from mac_runner.backends.dialects.openai import OpenaiDialect
 from mac_runner.backends.http.backend import HttpBackend
 from mac_runner.backends.http.endpoints import Endpoint, Endpoints
-from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.clock import SystemClock
 from mac_runner.errors import TransientBackendError
 from mac_runner.types import JsonObject, Message, Prompt, Request, Sampling, Turn

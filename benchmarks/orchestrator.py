@@ -41,7 +41,7 @@ import yaml  # noqa: E402
 from benchmarks.machine import row  # noqa: E402
 from mac_runner.backends.dialects.openai import OpenaiDialect  # noqa: E402
 from mac_runner.backends.http.backend import HttpBackend  # noqa: E402
-from mac_runner.backends.openai.settings import OpenaiConfig  # noqa: E402
+from mac_runner.backends.openai import OpenaiConfig  # noqa: E402
 from mac_runner.cli.run import run  # noqa: E402
 from mac_runner.clock import SystemClock  # noqa: E402
 from mac_runner.runs.setup import RunRequest  # noqa: E402

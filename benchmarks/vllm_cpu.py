@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.machine import row
 from mac_runner.backends import Backend
+from mac_runner.backends.vllm import VllmConfig
 from mac_runner.backends.vllm.backend import VllmBackend
-from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.clock import SystemClock
 from mac_runner.config import Loaded, load_experiment
 from mac_runner.environments import build_environment

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mac_runner.backends.fleet.settings import FleetModelConfig
-from mac_runner.backends.nano.settings import missing_packages
+from mac_runner.backends.nano import missing_packages
 from mac_runner.config import FleetConfig
 from mac_runner.errors import ConfigError
 from mac_runner.extras import install_command

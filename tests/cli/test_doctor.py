@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from mac_runner.backends.nano.settings import NEEDED
+from mac_runner.backends.nano import NEEDED
 from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.cli.doctor import gpus, packages
 from mac_runner.cli.process import Exit

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from mac_runner.backends.anthropic.settings import AnthropicConfig
+from mac_runner.backends.anthropic import AnthropicConfig
 from mac_runner.backends.chat_template import (
     OPEN_THOUGHT,
     ChatShape,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mac_runner.backends.base import Backend, BackendRequest
-from mac_runner.backends.fleet.checks import check
-from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai, honours, unsupported
-from mac_runner.backends.openai.settings import constrains
+from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai, check, honours, unsupported
+from mac_runner.backends.openai import constrains
 from mac_runner.registry import BackendSpec
 
 __all__ = ["SPEC", "FleetModelConfig"]

@@ -23,7 +23,7 @@ from typing import ClassVar, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
-from mac_runner.backends.anthropic.settings import AnthropicConfig
+from mac_runner.backends.anthropic import AnthropicConfig
 from mac_runner.backends.chat_template import ChatShape
 from mac_runner.backends.http.errors import (
     ErrorBody,
@@ -35,8 +35,8 @@ from mac_runner.backends.http.errors import (
     retry_after_s,
 )
 from mac_runner.backends.http.refusals import Refusal, refusal_of, reply_to
-from mac_runner.backends.ollama.settings import OllamaConfig
-from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.backends.ollama import OllamaConfig
+from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.backends.redaction import Redactor, bearer
 from mac_runner.errors import Verdict
 from mac_runner.structs import convert

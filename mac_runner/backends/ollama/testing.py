@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mac_runner.backends.dialects.ollama import OllamaDialect
+from mac_runner.backends.ollama import missing_in
 from mac_runner.backends.ollama.backend import (
     OLLAMA_PULL_SAY_INTERVAL_S,
     OLLAMA_PULL_STALL_S_MAX,
@@ -13,4 +14,3 @@ from mac_runner.backends.ollama.backend import (
     survey,
     told,
 )
-from mac_runner.backends.ollama.settings import missing_in

@@ -27,6 +27,7 @@ from mac_runner.backends.chat_template import (
 )
 from mac_runner.backends.http.refusals import names_form
 from mac_runner.backends.updates import OneAtATime, check_against, find_weights, place
+from mac_runner.backends.vllm import VllmConfig
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments, find_release, refusals
 from mac_runner.backends.vllm.library import (
     Capacity,
@@ -39,7 +40,6 @@ from mac_runner.backends.vllm.library import (
     kill,
 )
 from mac_runner.backends.vllm.process_logs import PROCESS_LOGS, EngineLog
-from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.backends.vllm.translation import is_free_to_think, renderers_for, reply_of, sampling_settings, tags_of
 from mac_runner.clock import Clock
 from mac_runner.errors import (

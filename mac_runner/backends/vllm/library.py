@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from mac_runner.backends.base import lookahead_for
-from mac_runner.backends.vllm.settings import VllmConfig
+from mac_runner.backends.vllm import VllmConfig
 from mac_runner.errors import EngineCrashedError, RequestRefusedError, TransientBackendError
 from mac_runner.types import JsonValue
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.nano import settings as installed
+from mac_runner.backends import nano as installed
 from mac_runner.errors import ConfigError
 
 

@@ -1,16 +1,18 @@
-"""`openai_config`: the settings of the backend `openai`, and what is refused before anything is touched."""
+"""The backend `openai`: models behind servers that speak the OpenAI protocol, including vLLM's server."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from mac_runner.backends.base import Unsupported
+from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.backends.redaction import required_key
 from mac_runner.errors import ConfigError
-from mac_runner.registry import CONSTRAINS_ALL
+from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
 from mac_runner.section import IDENTITY, RUNTIME, Section, Text, Urls, VariableName
 from mac_runner.types import Decoding
 
@@ -70,22 +72,52 @@ def honours(config: OpenaiConfig) -> frozenset[str]:
     return frozenset({"reasoning_effort", "thinking" if config.server == "vllm" else "verbosity"})
 
 
-def check(name: str, config: OpenaiConfig) -> None:
-    """Raise ConfigError for switches that the servers of model `name` cannot be sent."""
+def _build(request: BackendRequest[OpenaiConfig]) -> Backend:
+    from mac_runner.backends.dialects.openai import OpenaiDialect
+    from mac_runner.backends.http.backend import HttpBackend
+    from mac_runner.backends.http.weights import ServerWeights, VllmWeights
+
+    name, config = request.name, request.settings
     if config.chat_template_kwargs and (config.server != "vllm" or config.endpoint != "chat"):
-        key = ("model_definitions", name, "openai_config", "chat_template_kwargs")
+        path = ("model_definitions", name, "openai_config", "chat_template_kwargs")
         text = "only servers of vLLM take these, at their chat endpoint; set `server: vllm` if they are"
-        raise ConfigError(f"{'.'.join(key)}: {text}", key=key)
+        raise ConfigError(f"{'.'.join(path)}: {text}", key=path)
+    request.refuse(unsupported(config))
+    key = _key_of(name, "api_key_env", config.api_key_env)
+    admin_key = _key_of(name, "admin_key_env", config.admin_key_env)
+    directory = None if config.weights_dir is None else Path(config.weights_dir).expanduser()
+    weights = None
+    if admin_key is not None:
+        weights = ServerWeights(lambda _url: admin_key, directory, keeps_broadcasts=directory is not None)
+    elif config.server == "vllm":
+        weights = VllmWeights(lambda _url: key, directory)
+    return HttpBackend(
+        name,
+        OpenaiDialect(config, has_tokens=request.record_tokens),
+        key=key,
+        weights=weights,
+        clock=request.clock,
+        say=request.say,
+    )
 
 
-def key_of(
-    name: str,
-    config: OpenaiConfig,
-    environ: Mapping[str, str],
-    setting: Literal["api_key_env", "admin_key_env"] = "api_key_env",
-) -> str | None:
+def _key_of(name: str, setting: str, variable: str | None) -> str | None:
     """A key of the servers of model `name`. Raises ConfigError when it is not set or no header can carry it."""
-    variable: str | None = getattr(config, setting)
-    if variable is None:
-        return None
-    return required_key(variable, environ, path=("model_definitions", name, "openai_config", setting))
+    path = ("model_definitions", name, "openai_config", setting)
+    return None if variable is None else required_key(variable, os.environ, path=path)
+
+
+def _variants(settings: OpenaiConfig) -> Iterator[tuple[str, OpenaiConfig]]:
+    for url in settings.base_urls:
+        yield f"openai, {settings.model} at {url}", settings.model_copy(update={"base_urls": (url,)})
+
+
+SPEC = BackendSpec(
+    settings=OpenaiConfig,
+    build=_build,
+    variants=_variants,
+    constrains=constrains,
+    honours=honours,
+    packages=("aiohttp",),
+    connections=lambda settings: settings.max_in_flight,
+)
