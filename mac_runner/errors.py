@@ -41,7 +41,7 @@ import sys
 import threading
 from enum import Enum, StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from mac_runner.secrecy import without_secrets
 
@@ -101,6 +101,11 @@ class ConfigError(MacRunnerError):
     def __init__(self, message: str, *, key: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
         self.key = key
+
+    @classmethod
+    def at(cls, key: tuple[str | int, ...], text: str) -> Self:
+        """The error of one setting, which it names before the text."""
+        return cls(f"{'.'.join(map(str, key))}: {text}", key=key)
 
 
 class MissingPackageError(ConfigError):

@@ -10,7 +10,7 @@ Other environments are imported when an experiment file names them (`load_enviro
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -194,8 +194,10 @@ class BackendSpec(Generic[S]):
     """The section `<name>_config` of a model definition."""
     build: Callable[[BackendRequest[S]], Backend]
     """Builds the backend, not started. Raises ConfigError for a setting that it cannot honour."""
-    variants: Callable[[S], Iterable[tuple[str, S]]]
-    """The settings for each address alone, with a description; `doctor` examines each of them."""
+    describe: Callable[[S], str]
+    """What a model with these settings is called by `doctor`."""
+    servers_key: str | None = None
+    """The setting that lists the addresses of servers, each of which `doctor` examines."""
     check: Callable[[S], Iterable[Problem]] = lambda _settings: ()
     """The rules between its settings that are broken, with their place in the section."""
     packages: tuple[str, ...] = ()
@@ -216,6 +218,15 @@ class BackendSpec(Generic[S]):
     """The setting that names a scripted player, where one answers in its place."""
     local: Callable[[Clock], Awaitable[str]] | None = None
     """Describes the server that it would find on this machine, for `doctor` without an experiment."""
+
+    def variants(self, settings: S) -> Iterator[tuple[str, S]]:
+        """The settings for each address alone, with a description."""
+        if self.servers_key is None:
+            yield self.describe(settings), settings
+            return
+        for url in getattr(settings, self.servers_key):
+            alone = settings.model_copy(update={self.servers_key: (url,)})
+            yield f"{self.describe(settings)} at {url}", alone
 
     def policy(self, settings: S) -> str | None:
         """The name of the scripted player that answers in its place; None where none does."""

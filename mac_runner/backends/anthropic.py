@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -11,7 +12,6 @@ from pydantic import Field
 
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.backends.redaction import required_key
-from mac_runner.errors import ConfigError
 from mac_runner.registry import BackendSpec
 from mac_runner.section import IDENTITY, RUNTIME, Section, Text, Urls, VariableName
 
@@ -49,14 +49,6 @@ class AnthropicConfig(Section):
     stall_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 120.0
     """A server with requests in flight that gives no answer for so long is sent a canary; one that hangs is set
     aside, and its requests are sent elsewhere."""
-
-
-def check_agents(name: str, config: AnthropicConfig, agents: Sequence[AgentDefinition]) -> None:
-    """Raise ConfigError for a setting of an agent of model `name` that the API would refuse."""
-    for index, agent in enumerate(agents):
-        for setting, text in _objections(config, agent) if agent.model == name else ():
-            key = ("agent_definitions", index, setting)
-            raise ConfigError(f"agent_definitions.{index}.{setting}: {text}", key=key)
 
 
 def _objections(config: AnthropicConfig, agent: AgentDefinition) -> Iterator[tuple[str, str]]:
@@ -100,7 +92,7 @@ def _build(request: BackendRequest[AnthropicConfig]) -> Backend:
         raise ModuleNotFoundError(name="anthropic")
     config = request.settings
     request.refuse(Unsupported(settings=_NO_SETTINGS, tokens=True))
-    check_agents(request.name, config, request.agents)
+    request.check_agents(partial(_objections, config))
     key_path = ("model_definitions", request.name, "anthropic_config", "api_key_env")
     return HttpBackend(
         request.name,
@@ -111,15 +103,11 @@ def _build(request: BackendRequest[AnthropicConfig]) -> Backend:
     )
 
 
-def _variants(settings: AnthropicConfig) -> Iterator[tuple[str, AnthropicConfig]]:
-    for url in settings.base_url:
-        yield f"anthropic, {settings.model} at {url}", settings.model_copy(update={"base_url": (url,)})
-
-
 SPEC = BackendSpec(
     settings=AnthropicConfig,
     build=_build,
-    variants=_variants,
+    describe=lambda settings: f"anthropic, {settings.model}",
+    servers_key="base_url",
     constrains=lambda _settings: frozenset({"schema"}),
     honours=lambda _settings: frozenset({"reasoning_effort", "thinking"}),
     packages=("aiohttp", "anthropic"),

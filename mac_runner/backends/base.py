@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
@@ -68,18 +68,16 @@ class BackendRequest(Generic[S_co]):
     def refuse(self, unsupported: Unsupported) -> None:
         """Raise ConfigError for a setting in use that the backend would ignore."""
         if self.record_tokens and unsupported.tokens:
-            raise ConfigError(
-                f"model_definitions.{self.name}.record_tokens: the backend {self.backend!r} does not report tokens; "
-                f"{unsupported.remedy}",
-                key=("model_definitions", self.name, "record_tokens"),
-            )
+            key = ("model_definitions", self.name, "record_tokens")
+            raise ConfigError.at(key, f"the backend {self.backend!r} does not report tokens; {unsupported.remedy}")
+        text = f"the backend {self.backend!r} of model {self.name!r} does not support it; {unsupported.remedy}"
+        self.check_agents(lambda agent: ((setting, text) for setting in sorted(_used(agent) & unsupported.settings)))
+
+    def check_agents(self, objections: Callable[[AgentDefinition], Iterable[tuple[str, str]]]) -> None:
+        """Raise ConfigError for a setting of an agent of this model that is objected to, with the reason."""
         for index, agent in enumerate(self.agents):
-            for setting in sorted(_used(agent) & unsupported.settings) if agent.model == self.name else ():
-                raise ConfigError(
-                    f"agent_definitions.{index}.{setting}: the backend {self.backend!r} of model {self.name!r} does "
-                    f"not support it; {unsupported.remedy}",
-                    key=("agent_definitions", index, setting),
-                )
+            for setting, text in objections(agent) if agent.model == self.name else ():
+                raise ConfigError.at(("agent_definitions", index, setting), text)
 
     @property
     def thinking(self) -> Mapping[bool, str]:
@@ -97,7 +95,9 @@ class BackendRequest(Generic[S_co]):
 
 
 def _used(agent: AgentDefinition) -> frozenset[str]:
-    return frozenset(field.name for field in fields(Sampling) if getattr(agent, field.name, None) not in (None, ()))
+    """The fields of Sampling that an agent sets; a default is nothing that was asked for."""
+    settings = {field.name: field.default for field in fields(Sampling)}
+    return frozenset(name for name, default in settings.items() if getattr(agent, name, default) not in (default, ()))
 
 
 class Backend(ABC):

@@ -216,7 +216,7 @@ def renderer_of(write: Write | None, encode: Encode, *, key: tuple[str, ...]) ->
     try:
         shape = probe_shape(lambda messages: write(conversation_of(messages)).text)
     except RequestRefusedError as fault:
-        raise ConfigError(f"{'.'.join(key)}: the chat template does not work: {fault}", key=key) from fault
+        raise ConfigError.at(key, f"the chat template does not work: {fault}") from fault
     return Renderer(write=write, encode=encode, shape=shape)
 
 
@@ -234,11 +234,8 @@ def check_switch(
     """
     if asking and renderers[True].render((USER_PROBE,)) == renderers[False].render((USER_PROBE,)):
         agents = ", ".join(sorted(map(repr, asking.values())))
-        raise ConfigError(
-            f"{'.'.join(key)}: its chat template has no switch {THINKING_VARIABLE!r}, so `thinking` of agent {agents} "
-            "would change nothing; leave it out",
-            key=key,
-        )
+        text = f"its chat template has no switch {THINKING_VARIABLE!r}, so `thinking` of agent {agents} would change "
+        raise ConfigError.at(key, f"{text}nothing; leave it out")
 
 
 def conversation_of(messages: Sequence[Message]) -> Conversation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -79,9 +79,8 @@ def _build(request: BackendRequest[OpenaiConfig]) -> Backend:
 
     name, config = request.name, request.settings
     if config.chat_template_kwargs and (config.server != "vllm" or config.endpoint != "chat"):
-        path = ("model_definitions", name, "openai_config", "chat_template_kwargs")
         text = "only servers of vLLM take these, at their chat endpoint; set `server: vllm` if they are"
-        raise ConfigError(f"{'.'.join(path)}: {text}", key=path)
+        raise ConfigError.at(("model_definitions", name, "openai_config", "chat_template_kwargs"), text)
     request.refuse(unsupported(config))
     key = _key_of(name, "api_key_env", config.api_key_env)
     admin_key = _key_of(name, "admin_key_env", config.admin_key_env)
@@ -107,15 +106,11 @@ def _key_of(name: str, setting: str, variable: str | None) -> str | None:
     return None if variable is None else required_key(variable, os.environ, path=path)
 
 
-def _variants(settings: OpenaiConfig) -> Iterator[tuple[str, OpenaiConfig]]:
-    for url in settings.base_urls:
-        yield f"openai, {settings.model} at {url}", settings.model_copy(update={"base_urls": (url,)})
-
-
 SPEC = BackendSpec(
     settings=OpenaiConfig,
     build=_build,
-    variants=_variants,
+    describe=lambda settings: f"openai, {settings.model}",
+    servers_key="base_urls",
     constrains=constrains,
     honours=honours,
     packages=("aiohttp",),

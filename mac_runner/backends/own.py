@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import fields, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +19,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from mac_runner.backends.author import Backend as Author
-from mac_runner.backends.base import Backend, BackendRequest
+from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.errors import (
     ConfigError,
     EngineDeadError,
@@ -38,7 +38,7 @@ from mac_runner.weights import WeightUpdate
 
 ASYNC_CAPACITY: Final = 8
 THREAD_CAPACITY: Final = 1
-_SAMPLING: Final = {field.name: field.default for field in fields(Sampling)}
+_SAMPLING: Final = frozenset(field.name for field in fields(Sampling))
 _SHAPE: Final = "a backend is a class with `generate(self, request)`, or a BackendSpec"
 
 
@@ -84,7 +84,7 @@ def own_spec(plugin: Plugin) -> BackendSpec[Any]:
     return BackendSpec(
         settings=NoSettings if settings is None else settings,
         build=partial(_build, plugin, value, honours),
-        variants=partial(_variants, plugin.name),
+        describe=lambda _settings: plugin.name,
         packages=tuple(packages),
         holds_memory=bool(_of(value, "holds_memory")),
         constrains=lambda _settings: constrains,
@@ -110,20 +110,12 @@ def _names(refused: Callable[[str], ConfigError], value: type, name: str, known:
     return frozenset(found)
 
 
-def _variants(name: str, settings: Any) -> Iterator[tuple[str, Any]]:
-    yield name, settings
-
-
 def _build(plugin: Plugin, value: type, honours: frozenset[str], request: BackendRequest[Any]) -> Backend:
-    _check_agents(honours, request)
+    obeys = "leave it out, or, where the backend obeys it, add it to the `honours` of its class"
+    request.refuse(Unsupported(settings=_SAMPLING - honours, remedy=obeys))
     _check_packages(value, request)
-    records_tokens = bool(_of(value, "records_tokens"))
-    if request.record_tokens and not records_tokens:
-        raise ConfigError(
-            f"model_definitions.{request.name}.record_tokens: the backend {plugin.name!r} does not report tokens; "
-            "leave it out, or give its replies a `trace` and the class `records_tokens = True`",
-            key=("model_definitions", request.name, "record_tokens"),
-        )
+    traces = "leave it out, or give its replies a `trace` and the class `records_tokens = True`"
+    request.refuse(Unsupported(tokens=not _of(value, "records_tokens"), remedy=traces))
     arguments = () if _of(value, "Settings") is None else (request.settings,)
     try:
         with boundary(_InitError, plugin.name):
@@ -149,21 +141,8 @@ def _built_by(plugin: Plugin, spec: BackendSpec[Any], request: BackendRequest[An
 
 
 def _not_made(plugin: Plugin, request: BackendRequest[Any], cause: BaseException, mend: str) -> ConfigError:
-    key = ("model_definitions", request.name, "backend")
-    return ConfigError(f"{'.'.join(key)}: {plugin.name!r} cannot be made: {place_of(cause)}; {mend}", key=key)
-
-
-def _check_agents(honours: frozenset[str], request: BackendRequest[Any]) -> None:
-    """Refuse what agents set and the backend does not obey. A default is nothing that was asked for."""
-    for index, agent in enumerate(request.agents):
-        for setting, default in _SAMPLING.items() if agent.model == request.name else ():
-            if setting not in honours and getattr(agent, setting, default) not in (default, ()):
-                raise ConfigError(
-                    f"agent_definitions.{index}.{setting}: the backend {request.backend!r} of model {request.name!r} "
-                    f"does not support it; leave it out, or, where the backend obeys it, add {setting!r} to the "
-                    "`honours` of its class",
-                    key=("agent_definitions", index, setting),
-                )
+    text = f"{plugin.name!r} cannot be made: {place_of(cause)}; {mend}"
+    return ConfigError.at(("model_definitions", request.name, "backend"), text)
 
 
 def _check_packages(value: type, request: BackendRequest[Any]) -> None:
@@ -172,9 +151,8 @@ def _check_packages(value: type, request: BackendRequest[Any]) -> None:
         try:
             version(package)
         except PackageNotFoundError:
-            key = ("model_definitions", request.name, "backend")
             text = f"{request.backend!r} needs the package {package!r}, which is not installed; install it"
-            raise MissingPackageError(f"{'.'.join(key)}: {text}", key=key) from None
+            raise MissingPackageError.at(("model_definitions", request.name, "backend"), text) from None
 
 
 class OwnBackend(Backend):

@@ -7,7 +7,7 @@ estimates at 4 characters per token, and nothing is ever cached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from typing import Annotated
 
@@ -76,14 +76,10 @@ def _build(request: BackendRequest[ScriptedConfig]) -> ScriptedBackend:
     )
 
 
-def _variants(settings: ScriptedConfig) -> Iterator[tuple[str, ScriptedConfig]]:
-    yield f"scripted, {settings.policy}", settings
-
-
 SPEC = BackendSpec(
     settings=ScriptedConfig,
     build=_build,
-    variants=_variants,
+    describe=lambda settings: f"scripted, {settings.policy}",
     is_probed=False,
     policy_key="policy",
 )

@@ -214,7 +214,7 @@ def refusal_of(value: object) -> str:
 
 @pytest.mark.parametrize(("key", "value"), [("temperature", 0.2), ("top_p", 0.9), ("stop", ["x"])])
 def test_settings_that_a_backend_does_not_honour_are_refused_and_defaults_are_not(key: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=f"add {key!r} to the `honours` of its class") as caught:
+    with pytest.raises(ConfigError, match=rf"{key}: .* add it to the `honours` of its class") as caught:
         built(Bird, agent(**{key: value}))
 
     assert caught.value.key == ("agent_definitions", 0, key)
@@ -322,13 +322,13 @@ def test_what_a_spec_of_ones_own_builds_is_refused_by_its_name_where_its_code_ra
     with pytest.raises(
         ConfigError, match=r"model_definitions\.m\.backend: './bird\.py:Bird' cannot be made: .*capacity"
     ):
-        built(BackendSpec(settings=NoSettings, build=build, variants=lambda settings: [("bird", settings)]))
+        built(BackendSpec(settings=NoSettings, build=build, describe=lambda settings: "bird"))
 
     def missing(asked: BackendRequest[Any]) -> Backend:
         raise ModuleNotFoundError("no bird", name="bird")
 
     with pytest.raises(ModuleNotFoundError, match="no bird"):
-        built(BackendSpec(settings=NoSettings, build=missing, variants=lambda settings: [("bird", settings)]))
+        built(BackendSpec(settings=NoSettings, build=missing, describe=lambda settings: "bird"))
 
 
 def test_a_reply_of_a_spec_of_ones_own_that_is_none_ends_the_run_by_the_name_of_its_class() -> None:

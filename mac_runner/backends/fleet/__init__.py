@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from mac_runner.backends.base import Backend, BackendRequest
 from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai, check, honours, unsupported
 from mac_runner.backends.openai import constrains
@@ -26,14 +24,10 @@ def _build(request: BackendRequest[FleetModelConfig]) -> Backend:
     )
 
 
-def _variants(settings: FleetModelConfig) -> Iterator[tuple[str, FleetModelConfig]]:
-    yield f"fleet, {settings.model} on {settings.engine}", settings
-
-
 SPEC = BackendSpec(
     settings=FleetModelConfig,
     build=_build,
-    variants=_variants,
+    describe=lambda settings: f"fleet, {settings.model} on {settings.engine}",
     check=check,
     constrains=lambda settings: constrains(as_openai(settings)),
     honours=honours,

@@ -183,8 +183,7 @@ class HttpBackend(Backend):
 
     def error(self, text: str, *setting: str | int) -> ConfigError:
         """The error for a setting of the section, or for all of it."""
-        key = ("model_definitions", self.name, self.dialect.section, *setting)
-        return ConfigError(f"{'.'.join(map(str, key))}: {text}", key=key)
+        return ConfigError.at(("model_definitions", self.name, self.dialect.section, *setting), text)
 
     async def close(self) -> None:
         """Close the connections."""

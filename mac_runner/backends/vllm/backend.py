@@ -113,8 +113,7 @@ class VllmBackend(Backend):
         try:
             release = find_release()
         except ConfigError as error:
-            key = ("model_definitions", name, "backend")
-            raise type(error)(f"{'.'.join(key)}: {error}", key=key) from error
+            raise type(error).at(("model_definitions", name, "backend"), str(error)) from error
         check_keys(name, config, release.arguments)
         self._name = name
         self._config = config

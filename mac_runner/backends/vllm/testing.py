@@ -5,12 +5,12 @@ from __future__ import annotations
 from mac_runner.backends.vllm.arguments import (
     Release,
     argument_names,
-    check_agents,
     check_keys,
     check_version,
     engine_arguments,
     find_release,
     gist_of,
+    objections,
     refusals,
 )
 from mac_runner.backends.vllm.backend import VllmBackend
