@@ -239,7 +239,7 @@ def killed(bench: Bench, *, is_reported: bool) -> JsonObject:
             await asyncio.sleep(1.5)
             figures["noticed ms"] = 1e3 * await noticed_s(engines[0], signal.SIGKILL, said)
             await asyncio.sleep(3.0)
-            report = partial(load.backend.plane.report_up, engines[0].url) if is_reported else None
+            report = partial(load.backend.report_up, engines[0].url) if is_reported else None
             figures["back s"] = await readmission_s(stack, bench, engines[0], report)
 
         load, _ = replace(bench, turns=2 * bench.turns).play([engine.url for engine in engines], during)

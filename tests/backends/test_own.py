@@ -340,9 +340,7 @@ def test_a_reply_of_a_spec_of_ones_own_that_is_none_ends_the_run_by_the_name_of_
         async def generate(self, request: Request) -> Any:
             return "never"
 
-    spec = BackendSpec(
-        settings=NoSettings, build=lambda _request: Terse(), variants=lambda settings: [("terse", settings)]
-    )
+    spec = BackendSpec(settings=NoSettings, build=lambda _request: Terse(), describe=lambda settings: "terse")
     with pytest.raises(EngineDeadError, match="`generate` of Terse returned str, no Reply") as caught:
         reply_of(built(spec))
     assert caught.value.model == "m"

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from mac_runner.backends.base import Backend, uncharged
+from mac_runner.backends.base import uncharged
 from mac_runner.backends.dialects.openai import OpenaiDialect
 from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai
@@ -26,11 +26,10 @@ from mac_runner.backends.http.weights import ServerWeights, VllmWeights
 from mac_runner.clock import Clock
 from mac_runner.errors import EngineDeadError, TransientBackendError
 from mac_runner.secrecy import secrets_in
-from mac_runner.types import Destination, Reply, Request
-from mac_runner.weights import WeightUpdate
+from mac_runner.types import Reply, Request
 
 
-class FleetBackend(Backend):
+class FleetBackend(DataPlane):
     """One entry of `model_definitions` with the backend `fleet`."""
 
     def __init__(
@@ -48,24 +47,23 @@ class FleetBackend(Backend):
         # A lane has most of this process's environment.
         secrets = secrets_in(os.environ)
         openai = as_openai(config)
-        self._plane = DataPlane(
+        if lanes is not None:
+            openai = openai.model_copy(update={"stall_s": lanes.stall_s})
+        weights: ServerWeights | None = None
+        if config.engine == "nano" and lanes is not None:
+            weights = ServerWeights(self._admin_key, secrets=secrets, keeps_broadcasts=True)
+        elif config.weight_updates:
+            weights = VllmWeights(lambda _url: None, secrets=secrets)
+        super().__init__(
             name,
             OpenaiDialect(openai, has_tokens=has_tokens),
-            timeout_s=config.timeout_s,
-            stall_s=openai.stall_s if lanes is None else lanes.stall_s,
             key=None,
             secrets=secrets,
+            weights=weights,
             clock=clock,
             say=say,
-            on_stuck=self._stuck,
-            on_broken=self._broken,
-            on_change=self._resized,
         )
         self._config = config
-        if config.engine == "nano" and lanes is not None:
-            self._plane.weights = ServerWeights(self._admin_key, secrets=secrets, keeps_broadcasts=True)
-        elif config.weight_updates:
-            self._plane.weights = VllmWeights(lambda _url: None, secrets=secrets)
         self._may_send = asyncio.Event()
         self._tells: list[Callable[[], None]] = []
         self._size: tuple[int, int, bool] | None = None
@@ -74,7 +72,7 @@ class FleetBackend(Backend):
     @property
     def capacity(self) -> int:
         """The slots of the lanes that take requests. Of a model that is lost it is one: its request says why."""
-        return self._plane.endpoints.slots if self._lanes.lost is None else 1
+        return super().capacity if self._lanes.lost is None else 1
 
     @property
     def lookahead(self) -> int:
@@ -85,7 +83,7 @@ class FleetBackend(Backend):
         if self._lanes.lost is not None:
             return 0
         if not self._lanes.is_swapped:
-            return self._plane.endpoints.lookahead
+            return super().lookahead
         return max(0, sum(lane.slots for lane in self._lanes.all) - self.capacity)
 
     @property
@@ -94,16 +92,12 @@ class FleetBackend(Backend):
 
         Where models take turns, the turn names the lane, and others may be on it.
         """
-        return self._plane.isolates and not self._lanes.is_swapped
+        return super().isolates and not self._lanes.is_swapped
 
     def on_resize(self, tell: Callable[[], None]) -> bool:
         """Call `tell` whenever `capacity`, `lookahead` or `isolates` has changed."""
         self._tells.append(tell)
         return True
-
-    def destination(self, request: Request) -> Destination | None:
-        """The lane that `request` would go to now; None while none is up."""
-        return self._plane.destination(request)
 
     @property
     def update_obstacle(self) -> str | None:
@@ -119,11 +113,7 @@ class FleetBackend(Backend):
             return "a fleet that other runs may use keeps its weights; leave --fleet out"
         if self._known_lanes is not None and self._known_lanes.is_swapped:
             return "models that take turns keep their weights; give each its own place"
-        return None if self._plane.weights is None else self._plane.weights.obstacle
-
-    async def update_weights(self, update: WeightUpdate) -> str | None:
-        """Have all lanes take weights. One that starts later, or fails while others took them, gets them first."""
-        return await self._plane.update_weights(update)
+        return None if self.weights is None else self.weights.obstacle
 
     def _admin_key(self, url: str) -> str | None:
         return next((lane.admin_key for lane in self._lanes.all if lane.url == url), None)
@@ -132,12 +122,12 @@ class FleetBackend(Backend):
         """Make a lane that is up the home of a conversation, in place of the one that it would get."""
         for one in self._lanes.up:
             if one.name == lane:
-                self._plane.endpoints.settle(conversation, one.url)
+                self.endpoints.settle(conversation, one.url)
 
     async def start(self) -> None:
         """Have the fleet start the lanes; over when one is up. Raises EngineDeadError or ConfigError."""
         lanes = self._lanes
-        await self._plane.open()
+        await self.open()
         lanes.on_change(self._follow)
         await lanes.start()
         self._follow()
@@ -155,7 +145,7 @@ class FleetBackend(Backend):
             if lanes.lost is not None:
                 raise EngineDeadError(lanes.lost)
             try:
-                return await self._plane.generate(request, lane=lane)
+                return await self.send(request, lane)
             except TransientBackendError as fault:
                 if not lanes.up and lanes.lost is None:
                     # The fleet is at work on it, and the next sending waits for a lane: nothing is out of reach.
@@ -165,7 +155,7 @@ class FleetBackend(Backend):
     async def close(self) -> None:
         """Close the connections. The lanes are the fleet's, and stay up."""
         self._is_closed = True
-        await self._plane.close()
+        await super().close()
 
     def _follow(self) -> None:
         """Take over which lanes are up."""
@@ -174,24 +164,25 @@ class FleetBackend(Backend):
         self._is_following = True  # Several lanes at once are one change of size.
         self._take_over()
         self._is_following = False
-        self._resized()
+        self.resized()
 
     def _take_over(self) -> None:
-        plane, lanes = self._plane, self._lanes
+        lanes = self._lanes
         up, known = {lane.url: lane for lane in lanes.up}, {lane.url for lane in lanes.all}
-        for endpoint in plane.endpoints.all:
+        for endpoint in self.endpoints.all:
             if endpoint.url not in known:
-                plane.remove(endpoint.url)
-            elif endpoint.url not in up and (not endpoint.is_held or plane.is_brought(endpoint.url)):
-                plane.report_down(endpoint.url, "it is not up")
+                self.remove(endpoint.url)
+            elif endpoint.url not in up and (not endpoint.is_held or self.is_brought(endpoint.url)):
+                self.report_down(endpoint.url, "it is not up")
         for url, lane in up.items():
-            plane.add(url, slots=lane.slots, lane=lane.name, gpu=lane.gpu)
+            self.add(url, slots=lane.slots, lane=lane.name, gpu=lane.gpu)
         if up or lanes.lost is not None:
             self._may_send.set()
         else:
             self._may_send.clear()
 
-    def _resized(self) -> None:
+    def resized(self) -> None:
+        """Tell of another `capacity`, `lookahead` or `isolates`."""
         if self._is_closed or self._is_following or self._known_lanes is None:
             return
         size = self.capacity, self.lookahead, self.isolates
@@ -200,10 +191,12 @@ class FleetBackend(Backend):
             for tell in self._tells:
                 tell()
 
-    def _stuck(self, endpoint: Endpoint, why: str) -> None:
+    def stuck(self, endpoint: Endpoint, why: str) -> None:
+        """Have the fleet start it again."""
         self._lanes.report_stuck(endpoint.label, why)
 
-    def _broken(self, endpoint: Endpoint, why: str) -> None:
+    def broken(self, endpoint: Endpoint, why: str) -> None:
+        """Have the fleet look after it."""
         self._lanes.report_broken(endpoint.label, why)
 
     @property

@@ -68,6 +68,7 @@ def as_openai(config: FleetModelConfig) -> openai.OpenaiConfig:
         server=config.dialect,
         chat_template_kwargs=config.chat_template_kwargs,
         max_in_flight=config.max_num_seqs,
+        timeout_s=config.timeout_s,
     )
 
 

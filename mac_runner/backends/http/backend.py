@@ -13,7 +13,6 @@ from typing import Final
 
 from yarl import URL
 
-from mac_runner.backends.base import Backend
 from mac_runner.backends.http.answer import Dialect, NoModelError, SendingError, Standing
 from mac_runner.backends.http.data_plane import DataPlane
 from mac_runner.backends.http.endpoints import Endpoint, Endpoints
@@ -21,8 +20,6 @@ from mac_runner.backends.http.weights import ServerWeights, VllmWeights
 from mac_runner.backends.redaction import redacting
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError, Verdict, WeightUpdateError
-from mac_runner.types import Destination, Reply, Request
-from mac_runner.weights import WeightUpdate
 
 _AWAY: Final = frozenset({Standing.GONE, Standing.LATE, Standing.CUT_OFF, Standing.UNSENT})
 """The faults of a server that gave no answer at all."""
@@ -42,7 +39,7 @@ def _trouble(fault: SendingError) -> str:
     return f"{'does not answer' if fault.standing in _AWAY else 'cannot serve'} ({fault})"
 
 
-class HttpBackend(Backend):
+class HttpBackend(DataPlane):
     """One entry of `model_definitions` whose servers speak a dialect."""
 
     def __init__(
@@ -55,10 +52,10 @@ class HttpBackend(Backend):
         clock: Clock,
         say: Callable[[str], None],
     ) -> None:
-        """`weights` is how the servers take new ones, if they do. Raises ConfigError for a server listed twice."""
-        self.name = name
-        self.dialect = dialect
-        self.clock = clock
+        """Raises ConfigError for a server listed twice."""
+        endpoints = Endpoints(dialect.servers, in_flight_max=dialect.config.max_in_flight)
+        super().__init__(name, dialect, endpoints, key=key, weights=weights, clock=clock, say=say)
+        self._lookahead = endpoints.lookahead
         listed: dict[str, str] = {}
         for index, url in enumerate(dialect.servers):
             server = _server_at(url)
@@ -66,13 +63,6 @@ class HttpBackend(Backend):
                 how = "twice" if first == url else f"twice, first as {first!r}"
                 raise self.error(f"{url!r} is listed {how}", dialect.urls, index)
             listed[server] = url
-        endpoints = Endpoints(dialect.servers, in_flight_max=self.capacity)
-        self._lookahead = endpoints.lookahead
-        config = dialect.config
-        self.plane = DataPlane(
-            name, dialect, endpoints, timeout_s=config.timeout_s, stall_s=config.stall_s, key=key, clock=clock, say=say
-        )
-        self.plane.weights = weights
 
     @property
     def capacity(self) -> int:
@@ -81,49 +71,32 @@ class HttpBackend(Backend):
 
     @property
     def lookahead(self) -> int:
-        """For several servers: the requests that wait for a slot, at best that of their conversation's home."""
+        """As at the start, whatever servers are open."""
         return self._lookahead
-
-    @property
-    def isolates(self) -> bool:
-        """Whether a suspect is served alone by one server while others serve the rest."""
-        return self.plane.isolates
 
     @property
     def update_obstacle(self) -> str | None:
         """What the servers need for updates of their weights; after `start`, also what they have said."""
-        if self.plane.weights is not None:
-            return self.plane.weights.obstacle
+        if self.weights is not None:
+            return self.weights.obstacle
         return (
             "only mac-serve and vLLM's server take new weights, behind the backend openai: for mac-serve set "
             "openai_config.admin_key_env, the variable with the key of its --admin-key-env; for vLLM set "
             "openai_config.server: vllm"
         )
 
-    async def update_weights(self, update: WeightUpdate) -> str | None:
-        """Have all servers take weights. One that fails, while others took them, gets no requests until it has."""
-        return await self.plane.update_weights(update)
-
-    def destination(self, request: Request) -> Destination | None:
-        """The server that `request` would go to now."""
-        return self.plane.destination(request)
-
-    async def generate(self, request: Request) -> Reply:
-        """Send the request to one server. Raises a BackendError."""
-        return await self.plane.generate(request)
-
     async def start(self) -> None:
         """Ask each server for the model. Raises ConfigError, or EngineDeadError when none answers."""
-        with redacting(self.plane.redactor):
-            await self.plane.open()
-            looks = await asyncio.gather(*map(self.look, self.plane.endpoints.all), return_exceptions=True)
+        with redacting(self.redactor):
+            await self.open()
+            looks = await asyncio.gather(*map(self.look, self.endpoints.all), return_exceptions=True)
             unfit: dict[Endpoint, SendingError] = {}
-            for endpoint, fault in zip(self.plane.endpoints.all, looks, strict=True):
+            for endpoint, fault in zip(self.endpoints.all, looks, strict=True):
                 endpoint.first_look = None
                 if isinstance(fault, SendingError) and fault.verdict is Verdict.RETRY:
                     unfit[endpoint] = fault
                     endpoint.first_look = partial(self.look, endpoint)
-                    endpoint.set_aside(self.clock.monotonic_s())
+                    endpoint.set_aside(self._clock.monotonic_s())
                 elif isinstance(fault, SendingError):
                     raise self._misconfigured(endpoint, fault)
                 elif fault is not None:
@@ -137,18 +110,18 @@ class HttpBackend(Backend):
                     f"{faults}; {advice}, or {verb} {self.dialect.urls}, and run the same command again"
                 )
             for endpoint, fault in unfit.items():
-                self.plane.log.unfit(endpoint, _trouble(fault))
-            for endpoint in self.plane.endpoints.all:
+                self.log.unfit(endpoint, _trouble(fault))
+            for endpoint in self.endpoints.all:
                 if endpoint not in unfit:
                     await self._check_weights(endpoint)
 
     async def _check_weights(self, endpoint: Endpoint) -> None:
         """Raise ConfigError where the key for updates is not the server's, or its weights cannot be known."""
         try:
-            if self.plane.weights is not None:
-                await self.plane.weights.check(endpoint.url)
+            if self.weights is not None:
+                await self.weights.check(endpoint.url)
         except (SendingError, WeightUpdateError) as fault:
-            place = "base_urls" if isinstance(self.plane.weights, VllmWeights) else "admin_key_env"
+            place = "base_urls" if isinstance(self.weights, VllmWeights) else "admin_key_env"
             raise self.error(str(fault), place) from fault
 
     async def look(self, endpoint: Endpoint) -> None:
@@ -157,9 +130,9 @@ class HttpBackend(Backend):
         Some servers list no models, or not for every key: there a canary decides. One that is busy is there.
         """
         try:
-            lack = self.dialect.lack(await self.plane.json(endpoint, self.dialect.look_path), self.plane.redactor)
+            lack = self.dialect.lack(await self.json(endpoint, self.dialect.look_path), self.redactor)
         except SendingError as fault:
-            found = fault if fault.verdict is Verdict.RETRY else await self.plane.canary(endpoint)
+            found = fault if fault.verdict is Verdict.RETRY else await self.canary(endpoint)
             if found is not None and not found.is_busy:
                 raise found from None
             return
@@ -170,7 +143,7 @@ class HttpBackend(Backend):
         urls, text = self.dialect.servers, str(fault)
         place: tuple[str | int, ...] = ("model",)
         if not (isinstance(fault, NoModelError) and len(urls) == 1):
-            text += self.plane.hint(is_refused=fault.standing is Standing.REFUSING)
+            text += self.hint(is_refused=fault.standing is Standing.REFUSING)
             # The place of a single URL in the file's list is not known: it may come from a longer one.
             place = (self.dialect.urls,) if len(urls) == 1 else (self.dialect.urls, urls.index(endpoint.url))
             place = place if self._is_listed else ()
@@ -184,7 +157,3 @@ class HttpBackend(Backend):
     def error(self, text: str, *setting: str | int) -> ConfigError:
         """The error for a setting of the section, or for all of it."""
         return ConfigError.at(("model_definitions", self.name, self.dialect.section, *setting), text)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self.plane.close()

@@ -4,7 +4,7 @@ Each request is sent once. The scheduler decides whether it is sent again; the d
 failed at is set aside, while others take its work. Whether a server works is decided by a completion alone, never by a
 health page: that of a request, or of a canary of one token. Only a hang is judged by pages too (`stall`).
 
-The backends of model servers are made of it. They decide which servers there are, and in which dialect they speak.
+The backends of model servers inherit it. They decide which servers there are, and in which dialect they speak.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 
 from yarl import URL
 
-from mac_runner.backends.base import uncharged
+from mac_runner.backends.base import Backend, uncharged
 from mac_runner.backends.chat_template import ChatShape
 from mac_runner.backends.http.answer import CANARY, Answer, Dialect, SendingError, Standing, page_of, read_answer
 from mac_runner.backends.http.client import HttpClient
@@ -57,17 +57,11 @@ _SETTINGS: Final = attrgetter(*(field.name for field in fields(Sampling) if fiel
 """What all requests of an agent have in common."""
 
 
-def _unheard(_endpoint: Endpoint, _why: str) -> None:
-    pass
-
-
-class DataPlane:
+class DataPlane(Backend):
     """The servers of one entry of `model_definitions`.
 
-    `dialect` says how to talk to them; which there are is in `endpoints`. One sending may take `timeout_s`. A server
-    that gives no answer for `stall_s` is looked at. `on_stuck` is called for a server that hangs, `on_broken` for one
-    whose connection broke or was refused, and `on_change` whenever another set of them is open.
-    `secrets` are what the servers may know beside their key.
+    `dialect` says how to talk to them, and how long that may take; which there are is in `endpoints`. `secrets` are
+    what the servers may know beside their key, and `weights` is how they take new ones, if they do.
     """
 
     def __init__(
@@ -76,29 +70,22 @@ class DataPlane:
         dialect: Dialect,
         endpoints: Endpoints | None = None,
         *,
-        timeout_s: float,
-        stall_s: float,
         key: str | None,
         secrets: Iterable[str] = (),
+        weights: ServerWeights | None = None,
         clock: Clock,
         say: Callable[[str], None],
-        on_stuck: Callable[[Endpoint, str], None] = _unheard,
-        on_broken: Callable[[Endpoint, str], None] = _unheard,
-        on_change: Callable[[], None] = lambda: None,
     ) -> None:
+        self.name = name
         self.endpoints = endpoints or Endpoints()
         self._line = Line(self.endpoints, self._leave)
-        self._on_change = on_change
         self.log = EndpointLog(name, clock, say)
         self.redactor = Redactor(key, *secrets)
         self.dialect = dialect
-        self._timeout_s = timeout_s
         self._key = key
         self._has_traced = False
         """Whether a reply came with its tokens, so that one that comes without them is no wrong setting."""
         self._clock = clock
-        self._on_stuck = on_stuck
-        self._on_broken = on_broken
         self._targets: dict[str, URL] = {}
         # Each guards that its endpoint gets one canary at a time.
         self._probing: dict[Endpoint, asyncio.Lock] = {}
@@ -106,14 +93,13 @@ class DataPlane:
         self._change = asyncio.Event()
         """Set, and replaced, when those that wait for an endpoint are to look again."""
         self._client: HttpClient | None = None
-        self.weights: ServerWeights | None = None
-        """How its servers take new weights; None where they do not."""
+        self.weights = weights
         self._updates = OneAtATime()
         self._bringing: dict[str, asyncio.Task[None]] = {}
         self.endpoints.on_change = self._changed
         self._stalls = StallWatch(
             endpoints=self.endpoints,
-            stall_s=stall_s,
+            stall_s=dialect.config.stall_s,
             clock=clock,
             page=lambda endpoint: self.page(endpoint, dialect.look_path),
             metrics=lambda endpoint, within_s: self._beside(endpoint, "/metrics", within_s),
@@ -121,6 +107,30 @@ class DataPlane:
             hangs=self._hangs,
             say=self.log.say,
         )
+
+    @property
+    def capacity(self) -> int:
+        """The slots of the servers that take requests."""
+        return self.endpoints.slots
+
+    @property
+    def lookahead(self) -> int:
+        """The requests that wait for a slot, at best that of their conversation's home."""
+        return self.endpoints.lookahead
+
+    @property
+    def isolates(self) -> bool:
+        """Whether a suspect is served alone by one server while others serve the rest."""
+        return self.endpoints.can_isolate
+
+    def stuck(self, endpoint: Endpoint, why: str) -> None:
+        """It hangs, and was set aside."""
+
+    def broken(self, endpoint: Endpoint, why: str) -> None:
+        """A connection to it broke or was refused."""
+
+    def resized(self) -> None:
+        """Another set of servers is open."""
 
     async def open(self) -> None:
         """Make the connections' pool, in the running loop."""
@@ -236,17 +246,16 @@ class DataPlane:
         if (task := self._bringing.pop(url, None)) is not None:
             task.cancel()
 
-    @property
-    def isolates(self) -> bool:
-        """Whether a suspect is served alone by one server while others serve the rest."""
-        return self.endpoints.can_isolate
-
     def destination(self, request: Request) -> Destination | None:
         """Where `request` would go now; None while no server is open."""
         endpoint = self.endpoints.peek(request.conversation, request.request_id, self._clock.monotonic_s())
         return None if endpoint is None else _destination(endpoint)
 
-    async def generate(self, request: Request, *, lane: str | None = None) -> Reply:
+    async def generate(self, request: Request) -> Reply:
+        """Send the request to one server. Raises a BackendError."""
+        return await self.send(request)
+
+    async def send(self, request: Request, lane: str | None = None) -> Reply:
         """Send the request to one server, or to that of `lane`. Raises a BackendError."""
         with redacting(self.redactor):
             if lane is not None:
@@ -318,7 +327,7 @@ class DataPlane:
 
     def _changed(self) -> None:
         self._wake()
-        self._on_change()
+        self.resized()
 
     def _wake(self) -> None:
         self._line.change(self._clock.monotonic_s())
@@ -386,7 +395,7 @@ class DataPlane:
                     self._target(endpoint),
                     self.dialect.body(request, shape),
                     request_id=request.request_id,
-                    deadline_s=self._timeout_s,
+                    deadline_s=self.dialect.config.timeout_s,
                 )
             endpoint.silence.end(self._clock.monotonic_s())
             return answer
@@ -429,13 +438,13 @@ class DataPlane:
                 if (endpoint.count_refusal() or is_new) and endpoint.is_up:
                     await self._probe(endpoint, replace(request.sampling, seed=None))
             case Standing.GONE:
-                self._on_broken(endpoint, str(fault))
+                self.broken(endpoint, str(fault))
                 self._set_aside(endpoint, str(fault))
             case Standing.DOUBTFUL | Standing.LATE:
                 await self._probe(endpoint)
             case Standing.CUT_OFF:
                 # All requests of a server that dies break at once: one canary is enough.
-                self._on_broken(endpoint, str(fault))
+                self.broken(endpoint, str(fault))
                 if endpoint.is_up:
                     await self._probe(endpoint)
 
@@ -510,7 +519,7 @@ class DataPlane:
         now_s = asyncio.get_running_loop().time()
         for sending in endpoint.sendings:
             sending.reschedule(now_s)
-        self._on_stuck(endpoint, why)
+        self.stuck(endpoint, why)
 
     async def _probe(self, endpoint: Endpoint, settings: Sampling | None = None) -> None:
         """Send a canary, and set the endpoint up or aside by it. Callers that come meanwhile share its result.

@@ -57,6 +57,8 @@ class OllamaBackend(HttpBackend):
     `has_thinkers` says that some agent asks the model to think, so that one that cannot is refused at the start.
     """
 
+    dialect: OllamaDialect
+
     def __init__(
         self,
         *,
@@ -68,9 +70,7 @@ class OllamaBackend(HttpBackend):
         say: Callable[[str], None],
         has_thinkers: bool = False,
     ) -> None:
-        self._key = key_in(os.environ, KEY_VARIABLE)
-        self._dialect = OllamaDialect(config)
-        super().__init__(name, self._dialect, key=self._key, clock=clock, say=say)
+        super().__init__(name, OllamaDialect(config), key=key_in(os.environ, KEY_VARIABLE), clock=clock, say=say)
         self._config = config
         self._settings = settings
         self._has_thinkers = has_thinkers
@@ -84,9 +84,9 @@ class OllamaBackend(HttpBackend):
         """
         url = endpoint.url
         async with self._asking(url, OLLAMA_ANSWER_S_MAX):
-            version = _version_in(await self.plane.json(endpoint, self._dialect.look_path))
+            version = _version_in(await self.json(endpoint, self.dialect.look_path))
         if (missing := missing_in(version, settings=self._settings)) is not None:
-            shown = self.plane.redactor.quoted(version, _VERSION_CHARS_MAX)
+            shown = self.redactor.quoted(version, _VERSION_CHARS_MAX)
             raise self.error(f"Ollama {shown} at {url} will not do: {missing}")
         async with client_of(url, self._key) as client:
             async with self._asking(url, OLLAMA_ANSWER_S_MAX):
@@ -103,7 +103,7 @@ class OllamaBackend(HttpBackend):
         """One step of the start, under a deadline. Raises SendingError, or ConfigError for what is refused."""
         try:
             async with asyncio.timeout(limit_s):
-                with told(self._dialect, self.clock, self.plane.redactor):
+                with told(self.dialect, self._clock, self.redactor):
                     yield
         except TimeoutError:
             raise SendingError(f"no answer within {limit_s} s", standing=Standing.LATE) from None
@@ -133,10 +133,10 @@ class OllamaBackend(HttpBackend):
         async with self._asking(url, None):
             try:
                 progress = await client.pull(model, stream=True)
-                await follow_pull(what, progress, clock=self.clock, say=self._say, redactor=self.plane.redactor)
+                await follow_pull(what, progress, clock=self._clock, say=self._say, redactor=self.redactor)
             except ollama.ResponseError as error:
                 if _NO_MANIFEST in error.error:
-                    raise self.error(f"{url}: {self.plane.redactor.quoted(error.error)}", "model") from None
+                    raise self.error(f"{url}: {self.redactor.quoted(error.error)}", "model") from None
                 raise
 
     async def _load(self, client: ollama.AsyncClient) -> int | None:
@@ -152,7 +152,7 @@ class OllamaBackend(HttpBackend):
         return _context_tokens(await client.ps(), config.model)
 
     def _check_context(self, url: str, context_tokens: int | None) -> None:
-        config, dialect = self._config, self._dialect
+        config, dialect = self._config, self.dialect
         if context_tokens is None:
             return
         if config.num_ctx is None:

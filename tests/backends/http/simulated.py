@@ -215,22 +215,20 @@ async def plane_of(
     said: list[str] = []
     stuck: list[tuple[str, float]] = []
 
-    def on_stuck(endpoint: Endpoint, why: str) -> None:
-        stuck.append((why, asyncio.get_running_loop().time()))
+    class Watched(DataPlane):
+        def stuck(self, endpoint: Endpoint, why: str) -> None:
+            stuck.append((why, asyncio.get_running_loop().time()))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(data_plane, "HttpClient", SimulatedClient)
         patch.setattr(SimulatedClient, "servers", {server.url: server for server in there})
-        plane = DataPlane(
+        plane = Watched(
             "m",
             dialect,
             Endpoints(urls, in_flight_max=max_in_flight),
             key=None,
-            timeout_s=dialect.config.timeout_s,
-            stall_s=dialect.config.stall_s,
             clock=SimulatedClock(),
             say=said.append,
-            on_stuck=on_stuck,
         )
         await plane.open()
         try:

@@ -99,7 +99,7 @@ async def test_server_that_was_away_at_the_start_is_looked_at_before_it_serves()
         await late.die()
         async with started(ollama_at(sound.host, late.host, said=said)) as backend:
             await late.__aenter__()
-            endpoint = backend.plane.endpoints.at(late.host)
+            endpoint = backend.endpoints.at(late.host)
             for version in (late.version, sound.version):
                 late.version, probes = version, endpoint.probes
                 move(ENDPOINT_REST_S_MAX)

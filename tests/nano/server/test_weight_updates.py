@@ -72,7 +72,7 @@ async def said(backend: HttpBackend, conversation: str = "task-000000") -> Reply
 async def from_each(backend: HttpBackend) -> dict[str, Reply]:
     """A reply of each server."""
     found: dict[str, Reply] = {}
-    while len(found) < len(backend.plane.endpoints.all):
+    while len(found) < len(backend.endpoints.all):
         reply = await said(backend, f"task-{next(NUMBERS)}")  # A conversation stays where it began.
         found.setdefault(str(reply.timing.server), reply)
     return found
