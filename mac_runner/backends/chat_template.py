@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from mac_runner.backends.server_text import own_reason
 from mac_runner.errors import ConfigError, RequestRefusedError, TransientBackendError, boundary
-from mac_runner.types import FinishReason, Message, PolicySpan, Reply, TokenCount, TokenTrace
+from mac_runner.types import FinishReason, JsonValue, Message, PolicySpan, Reply, TokenCount, TokenTrace
 
 OPEN_THOUGHT: Final = "<think>"
 CLOSED_THOUGHT: Final = "</think>"
@@ -225,17 +225,31 @@ def switches_of(thinking: bool | None) -> dict[str, bool]:
     return {} if thinking is None else {THINKING_VARIABLE: thinking}
 
 
-def check_switch(
-    renderers: Mapping[bool | None, Renderer], asking: Mapping[bool, str], *, key: tuple[str, ...]
-) -> None:
-    """Raise ConfigError where agents set `thinking` and the chat template writes the same prompt either way.
+def settings_by_thinking(
+    settings: Mapping[str, JsonValue], asking: Mapping[bool, str]
+) -> dict[bool | None, dict[str, JsonValue]]:
+    """The settings of a chat template for each value of an agent's `thinking`; `asking` says which agents set which."""
+    values: tuple[bool | None, ...] = (None, True, False) if asking else (None,)
+    return {value: {**settings, **switches_of(value)} for value in values}
 
-    `renderers` has one for true and one for false; `asking` says which agents set which.
+
+def renderers_for(
+    renderer: Callable[[Mapping[str, JsonValue]], Renderer],
+    settings: Mapping[str, JsonValue],
+    asking: Mapping[bool, str],
+    *,
+    section: tuple[str, ...],
+) -> dict[bool | None, Renderer]:
+    """A renderer for each value of an agent's `thinking`, of a model whose section of the file has these `settings`.
+
+    Raises ConfigError where agents set `thinking` and the chat template writes the same prompt either way.
     """
-    if asking and renderers[True].render((USER_PROBE,)) == renderers[False].render((USER_PROBE,)):
+    found = {value: renderer(each) for value, each in settings_by_thinking(settings, asking).items()}
+    if asking and found[True].render((USER_PROBE,)) == found[False].render((USER_PROBE,)):
         agents = ", ".join(sorted(map(repr, asking.values())))
         text = f"its chat template has no switch {THINKING_VARIABLE!r}, so `thinking` of agent {agents} would change "
-        raise ConfigError.at(key, f"{text}nothing; leave it out")
+        raise ConfigError.at((*section, "model"), f"{text}nothing; leave it out")
+    return found
 
 
 def conversation_of(messages: Sequence[Message]) -> Conversation:

@@ -17,6 +17,7 @@ from mac_runner.backends.chat_template import (
     plain_text,
     probe_shape,
     renderer_of,
+    renderers_for,
 )
 from mac_runner.backends.factory import build_backend
 from mac_runner.backends.forms import JSON_OBJECT, Form, held

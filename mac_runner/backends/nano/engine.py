@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -15,10 +16,9 @@ from mac_runner.backends.chat_template import (
     Conversation,
     Rendered,
     Renderer,
-    check_switch,
     ends_in_thought,
     renderer_of,
-    switches_of,
+    renderers_for,
     token_reply,
 )
 from mac_runner.backends.nano import NanoConfig
@@ -124,7 +124,9 @@ class LoadedEngine:
         stats = await engine.stats()
         return cls(
             engine,
-            _renderers_for(tokenizer, config.chat_template_kwargs, key, thinking),
+            renderers_for(
+                partial(_renderer_for, tokenizer, key=key), config.chat_template_kwargs, thinking, section=key
+            ),
             defaults,
             cache_tokens=stats.num_blocks * engine.config.block_size,
             thread=thread,
@@ -205,17 +207,7 @@ def _require_variables(settings: Mapping[str, JsonValue], key: tuple[str, ...]) 
         raise ConfigError.at((*key, name), "the name means something else in every template")
 
 
-def _renderers_for(
-    tokenizer: Tokenizer, settings: Mapping[str, JsonValue], key: tuple[str, ...], thinking: Mapping[bool, str]
-) -> dict[bool | None, Renderer]:
-    """A renderer for each value of `thinking`. Raises ConfigError for a template that cannot follow it."""
-    values: tuple[bool | None, ...] = (None, True, False) if thinking else (None,)
-    found = {value: _renderer_for(tokenizer, {**settings, **switches_of(value)}, key) for value in values}
-    check_switch(found, thinking, key=(*key, "model"))
-    return found
-
-
-def _renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue], key: tuple[str, ...]) -> Renderer:
+def _renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue], *, key: tuple[str, ...]) -> Renderer:
     """Raises ConfigError for a template that no prompt can be written with."""
 
     def write(conversation: Conversation) -> Rendered:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -23,7 +24,8 @@ from mac_runner.backends.chat_template import (
     Renderer,
     ends_in_thought,
     notice_of_forms,
-    switches_of,
+    renderers_for,
+    settings_by_thinking,
 )
 from mac_runner.backends.http.refusals import names_form
 from mac_runner.backends.updates import OneAtATime, check_against, find_weights, place
@@ -37,10 +39,14 @@ from mac_runner.backends.vllm.library import (
     ReasoningParser,
     Tokenizer,
     capacity_of,
+    is_free_to_think,
     kill,
+    renderer_for,
+    reply_of,
+    sampling_settings,
+    tags_of,
 )
 from mac_runner.backends.vllm.process_logs import PROCESS_LOGS, EngineLog
-from mac_runner.backends.vllm.translation import is_free_to_think, renderers_for, reply_of, sampling_settings, tags_of
 from mac_runner.clock import Clock
 from mac_runner.errors import (
     ConfigError,
@@ -120,6 +126,9 @@ class VllmBackend(Backend):
         self._traces = traces
         self._is_free = is_free
         self._thinking = thinking
+        by_thinking = settings_by_thinking(config.chat_template_kwargs, thinking)
+        self._parser_settings = {value: {"chat_template_kwargs": each} for value, each in by_thinking.items()}
+        """The settings of a reasoning parser, here and in the engine: some depend on the template's settings."""
         self._clock = clock
         self._say = say
         self._version = release.version
@@ -268,8 +277,7 @@ class VllmBackend(Backend):
         key = ("model_definitions", self._name, "vllm_config")
         with refusals(key, arguments, self._version):
             config = library.engine_config(arguments)
-            values: tuple[bool | None, ...] = (None, True, False) if self._thinking else (None,)
-            parsers = {value: library.reasoning_parser(config, self._parser_settings(value)) for value in values}
+            parsers = {value: library.reasoning_parser(config, each) for value, each in self._parser_settings.items()}
             # A template that cannot work is refused before the model is loaded.
             self._renderers(library.tokenizer(config), key)
         with boundary(EngineDeadError, f"vLLM {self._version} did not start"):
@@ -296,12 +304,8 @@ class VllmBackend(Backend):
         )
 
     def _renderers(self, tokenizer: Tokenizer, key: tuple[str, ...]) -> Mapping[bool | None, Renderer]:
-        settings = self._config.chat_template_kwargs
-        return renderers_for(tokenizer, settings, section=key, thinking=self._thinking)
-
-    def _parser_settings(self, thinking: bool | None) -> dict[str, object]:
-        """The settings of a reasoning parser, here and in the engine: some depend on the template's settings."""
-        return {"chat_template_kwargs": {**self._config.chat_template_kwargs, **switches_of(thinking)}}
+        renderer = partial(renderer_for, tokenizer, section=key)
+        return renderers_for(renderer, self._config.chat_template_kwargs, self._thinking, section=key)
 
     async def _finished(self, running: Running, ids: list[int], sampling: object, request: Request) -> Output:
         """The output of a request. Cancelling it removes the request from the engine."""
@@ -310,7 +314,7 @@ class VllmBackend(Backend):
             running.library.token_prompt(ids),
             sampling,
             request.request_id,
-            reasoning_parser_kwargs=None if running.parsers[thinking] is None else self._parser_settings(thinking),
+            reasoning_parser_kwargs=None if running.parsers[thinking] is None else self._parser_settings[thinking],
         )
         async with aclosing(outputs):
             last = [output async for output in outputs][-1]

@@ -15,12 +15,16 @@ from mac_runner.backends.vllm.arguments import (
 )
 from mac_runner.backends.vllm.backend import VllmBackend
 from mac_runner.backends.vllm.child import OF_A_PROCESS, handing_on
-from mac_runner.backends.vllm.library import Capacity, EngineConfig, ErrorClasses, Tokenizer, cache_tokens, capacity_of
-from mac_runner.backends.vllm.process_logs import EngineLog, ProcessLogs, cause_in
-from mac_runner.backends.vllm.translation import (
+from mac_runner.backends.vllm.library import (
+    Capacity,
+    EngineConfig,
+    ErrorClasses,
+    Tokenizer,
+    cache_tokens,
+    capacity_of,
     is_free_to_think,
     renderer_for,
-    renderers_for,
     reply_of,
     sampling_settings,
 )
+from mac_runner.backends.vllm.process_logs import EngineLog, ProcessLogs, cause_in

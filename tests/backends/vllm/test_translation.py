@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mac_runner.backends.testing import ChatShape, Rendered, Renderer
+from mac_runner.backends.testing import ChatShape, Rendered, Renderer, renderers_for
 from mac_runner.backends.vllm.testing import (
     ErrorClasses,
     Tokenizer,
     is_free_to_think,
     renderer_for,
-    renderers_for,
     reply_of,
     sampling_settings,
 )
@@ -253,19 +253,25 @@ def test_prompt_is_rendered_by_the_models_template_whether_text_or_code(tokenize
     assert rendered.ids == list(map(ord, rendered.text))
 
 
+def renderers(
+    tokenizer: Tokenizer, settings: dict[str, JsonValue], asking: dict[bool, str]
+) -> dict[bool | None, Renderer]:
+    return renderers_for(partial(renderer_for, tokenizer, section=SECTION), settings, asking, section=SECTION)
+
+
 def test_template_is_switched_by_its_settings_and_as_each_agent_asks() -> None:
     settings: dict[str, JsonValue] = {"enable_thinking": True}
-    made = renderers_for(Letters(), settings, section=SECTION, thinking={False: "quick"})
+    made = renderers(Letters(), settings, {False: "quick"})
 
     assert renderer(Letters(), **settings).shape == ChatShape(opens_thought=True)
     ends = {thinking: each.render((ASK,)).text.removeprefix("<user>ask") for thinking, each in made.items()}
     assert ends == {None: "<assistant><think>", True: "<assistant><think>", False: "<assistant>"}
-    assert list(renderers_for(Letters(), {}, section=SECTION, thinking={})) == [None]
+    assert list(renderers(Letters(), {}, {})) == [None]
 
 
 def test_thinking_is_refused_where_the_template_has_no_switch() -> None:
     with pytest.raises(ConfigError, match=r"vllm_config\.model: .* 'enable_thinking', .*'deep'"):
-        renderers_for(Mistral(), {}, section=SECTION, thinking={True: "deep"})
+        renderers(Mistral(), {}, {True: "deep"})
 
 
 def test_tokens_that_no_text_stands_for_are_taken_from_the_template() -> None:
