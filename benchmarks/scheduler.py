@@ -19,7 +19,7 @@ from mac_runner.backends import Backend
 from mac_runner.clock import SystemClock
 from mac_runner.config import RetryConfig
 from mac_runner.environments.base import Policy
-from mac_runner.scheduler import Progress, RequestScheduler, run_conversations
+from mac_runner.scheduler import Progress, RequestScheduler
 from mac_runner.scheduler.restoration import Unrecorded
 from mac_runner.scheduler.state import Answered, Depart, ModelReady, Open, Opened, TasksExhausted
 from mac_runner.types import (
@@ -38,6 +38,7 @@ from mac_runner.types import (
     TokenCount,
     Turn,
 )
+from tests.sim.conversations import run_conversations
 
 AGENTS: Final = 10
 ROUNDS: Final = 10

@@ -30,9 +30,9 @@ from mac_runner.clock import SystemClock
 from mac_runner.config import Loaded, load_experiment
 from mac_runner.environments import build_environment
 from mac_runner.plan import plan_of
-from mac_runner.scheduler import run_conversations
 from mac_runner.store import open_run
 from mac_runner.types import JsonObject, Reply, Request
+from tests.sim.conversations import run_conversations
 from tests.vllm.tiny_model import make_tiny_model
 
 ROUNDS = 3

@@ -32,9 +32,8 @@ from mac_runner.fleet.layout import FleetPlan
 from mac_runner.fleet.model import LaneStatus, OnEvent
 from mac_runner.fleet.planning import local_plan
 from mac_runner.fleet.supervisor import LocalFleet
-from mac_runner.scheduler.attempt import where
+from mac_runner.scheduler.attempt import generate, where
 from mac_runner.scheduler.engine_policy import EngineState, Fail, GiveUpEngine, RequestState, Retry, next_step
-from mac_runner.scheduler.engines import generate
 from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.types import JsonObject, Message, Prompt, Reply, Request, Sampling, Turn, stable_hash
 

@@ -38,7 +38,7 @@ from mac_runner.results import COPIED
 from mac_runner.runs.engines import backend_of
 from mac_runner.runs.fleet import local_fleet
 from mac_runner.runs.setup import Setup, located
-from mac_runner.scheduler.engines import BACKEND_CLOSE_S_MAX
+from mac_runner.scheduler.runner import BACKEND_CLOSE_S_MAX
 from mac_runner.types import (
     Decoding,
     FinishReason,

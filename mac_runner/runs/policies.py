@@ -20,8 +20,7 @@ from mac_runner.errors import ConfigError, RunDirectoryError, WeightUpdateError
 from mac_runner.runs.engines import Engine, EnginePlan
 from mac_runner.runs.setup import Setup
 from mac_runner.scheduler import Source
-from mac_runner.scheduler.policies import EngineWeights, Policies
-from mac_runner.scheduler.policy_window import PolicyWindow
+from mac_runner.scheduler.policies import EngineWeights, Policies, PolicyWindow
 from mac_runner.types import JsonObject, PolicyVersion
 from mac_runner.weights import Broadcast, Weights, weights_of
 

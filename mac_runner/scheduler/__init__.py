@@ -1,17 +1,17 @@
 """Which turn is generated when: a pure state machine over three pools, and the asyncio runner around it.
 
 Read `state` (the pools' rules), `pools`, then `runner` (performs the actions), `attempt` (one request) and
-`engine_policy` (what follows a fault). `run_conversations` plays one experiment, `run_pooled` several on the same
-engines; `Progress` is what others may read meanwhile.
+`engine_policy` (what follows a fault). `run_pooled` plays the experiments of a run on the same engines; `Progress` is
+what others may read meanwhile.
 """
 
 from __future__ import annotations
 
 from mac_runner.scheduler.interfaces import Job, Recorder, RunLog, Source, Work
 from mac_runner.scheduler.metrics import Accounting, Progress
+from mac_runner.scheduler.pools import ModelCounts, PoolSnapshot, WaitingTurn
 from mac_runner.scheduler.restoration import Restoration
-from mac_runner.scheduler.runner import RunResult, run_conversations, run_pooled
-from mac_runner.scheduler.snapshot import ModelCounts, PoolSnapshot, WaitingTurn
+from mac_runner.scheduler.runner import RunResult, run_pooled
 from mac_runner.scheduler.state import InvalidTransition, RequestScheduler
 
 __all__ = [
@@ -29,6 +29,5 @@ __all__ = [
     "Source",
     "WaitingTurn",
     "Work",
-    "run_conversations",
     "run_pooled",
 ]

@@ -8,12 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from mac_runner.backends.base import Backend, Waiting
+from mac_runner.backends.base import WAITING, Backend, Waiting
 from mac_runner.clock import Clock
-from mac_runner.errors import BackendError, ConversationError, EngineDeadError, TransientBackendError, Verdict
+from mac_runner.errors import (
+    BackendError,
+    ConversationError,
+    EngineCrashedError,
+    EngineDeadError,
+    FormRefusedError,
+    RequestTimeoutError,
+    TransientBackendError,
+    Verdict,
+    boundary,
+    said_by,
+)
 from mac_runner.scheduler.conversation import LiveConversation
 from mac_runner.scheduler.engine_policy import (
     EngineState,
@@ -24,12 +35,22 @@ from mac_runner.scheduler.engine_policy import (
     next_step,
     poison_reason,
 )
-from mac_runner.scheduler.engines import generate
 from mac_runner.scheduler.interfaces import RunLog, Work
 from mac_runner.scheduler.metrics import Accounting, Progress
 from mac_runner.scheduler.policies import Policies
 from mac_runner.scheduler.state import Answered, Broken, Depart, Faulted
-from mac_runner.types import Destination, JsonObject, RecordedReply, Reply, Request, Timing, Turn
+from mac_runner.types import (
+    REPLY_CHARS_MAX,
+    THINKING_CHARS_MAX,
+    Destination,
+    FinishReason,
+    JsonObject,
+    RecordedReply,
+    Reply,
+    Request,
+    Timing,
+    Turn,
+)
 
 LOOP_PASS_S_MAX: Final = 0.05
 """How long replies that arrive together may hold the event loop."""
@@ -282,6 +303,52 @@ class AttemptRunner:
             live.break_down(str(fault))
             return Broken(live.number, turn)
         return Answered(live.number, turn, now.turns, now.rounds_completed, now.needs)
+
+
+async def generate(
+    backend: Backend, request: Request, *, deadline_s: float, clock: Clock, waiting: Waiting | None = None
+) -> Reply:
+    """One reply within `deadline_s` seconds, cut to REPLY_CHARS_MAX characters. Raises a BackendError.
+
+    Its thought is cut to THINKING_CHARS_MAX. `waiting` gets the time that the backend leaves `uncharged`. The reply is
+    held to the backend's form, and takes as long as its latency says: the time that the engine itself takes counts.
+    """
+    with boundary(EngineCrashedError, "it broke down", model=request.turn.model):
+        try:
+            async with asyncio.timeout(deadline_s) as deadline:
+                if waiting is not None:
+                    waiting.deadline = deadline
+                    WAITING.set(waiting)
+                reply = await _asked(backend, request, clock)
+        except TimeoutError:
+            raise RequestTimeoutError("no reply before the request's deadline") from None
+    if reply.thinking is not None and len(reply.thinking) > THINKING_CHARS_MAX:
+        reply = replace(reply, thinking=reply.thinking[:THINKING_CHARS_MAX])
+    if len(reply.text) > REPLY_CHARS_MAX:
+        return replace(reply, text=reply.text[:REPLY_CHARS_MAX], finish_reason=FinishReason.LENGTH)
+    return reply
+
+
+async def _asked(backend: Backend, request: Request, clock: Clock) -> Reply:
+    """The backend's reply; ConnectionError and TimeoutError become TransientBackendError. No error is held back."""
+    form, latency, sent_at_s = backend.form, backend.latency, clock.monotonic_s()
+    sent = request if form is None else form.held(request)
+    try:
+        reply: object = await backend.generate(sent)
+    except (ConnectionError, TimeoutError) as fault:
+        raise TransientBackendError(said_by(fault), is_unreachable=isinstance(fault, ConnectionError)) from fault
+    except FormRefusedError as fault:
+        if form is None:
+            raise
+        raise form.refused(fault) from fault
+    if not isinstance(reply, Reply):
+        raise EngineDeadError(f"the `generate` of {type(backend).__name__} returned {type(reply).__name__}, no Reply")
+    if form is not None:
+        form.kept(sent)
+    if latency is not None:
+        due_at_s = sent_at_s + latency.generation_ms(reply) / 1000
+        await clock.sleep(max(0.0, due_at_s - clock.monotonic_s()))
+    return reply
 
 
 def _subject(live: LiveConversation, turn: Turn, at: Destination | Timing | None) -> JsonObject:

@@ -7,7 +7,7 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -105,19 +105,3 @@ class Work(Protocol):
     def settled(self, source: Source) -> None:
         """A conversation of `source` is published and its ending is in the event log."""
         ...
-
-
-class SoleWork:
-    """The conversations of a single experiment."""
-
-    def __init__(self, source: Source, tasks: Iterator[tuple[Task, tuple[RecordedReply, ...]]]) -> None:
-        self._source = source
-        self._tasks = tasks
-
-    async def take(self) -> Job | None:
-        """The next in order of the plan."""
-        item = next(self._tasks, None)
-        return None if item is None else Job(self._source, *item)
-
-    def settled(self, source: Source) -> None:
-        """Do nothing: the recorder is closed by its owner."""

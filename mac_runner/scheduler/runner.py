@@ -1,4 +1,4 @@
-"""The asyncio runner: performs the scheduler's actions and turns their results into events.
+"""The asyncio runner: performs the scheduler's actions and turns their results into events, over engines it starts.
 
 It holds no policy. In one TaskGroup there is a task per slot in use, which goes on from its reply to the next
 departure, one per request backing off, one that opens conversations and one that watches for the stop. There is none
@@ -9,8 +9,8 @@ other task sees a half-applied reply.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, assert_never
@@ -18,15 +18,12 @@ from weakref import WeakSet
 
 from mac_runner.backends.base import Backend
 from mac_runner.clock import Clock, iso
-from mac_runner.config import RetryConfig
-from mac_runner.environments.base import Environment
-from mac_runner.errors import AlikeFailuresError, EngineCrashedError, EngineDeadError, MacRunnerError
+from mac_runner.errors import AlikeFailuresError, EngineCrashedError, EngineDeadError, MacRunnerError, boundary
 from mac_runner.failures import ALIKE_MAX
 from mac_runner.printable import printable
 from mac_runner.scheduler.attempt import AttemptRunner, LoopFairness, RunContext
 from mac_runner.scheduler.conversation import LiveConversation
-from mac_runner.scheduler.engines import first_error, started
-from mac_runner.scheduler.interfaces import Job, Recorder, RunLog, SoleWork, Source, Work
+from mac_runner.scheduler.interfaces import Job, RunLog, Source, Work
 from mac_runner.scheduler.metrics import Accounting, Progress
 from mac_runner.scheduler.policies import Policies
 from mac_runner.scheduler.state import (
@@ -46,12 +43,16 @@ from mac_runner.scheduler.state import (
     TasksExhausted,
 )
 from mac_runner.store.transcripts import build_transcript
-from mac_runner.types import JsonObject, RecordedReply, Task
+from mac_runner.types import JsonObject
 
 SHUTDOWN_GRACE_S: Final = 20.0
 """How long requests in flight may go on after a stop."""
 CHECKPOINT_INTERVAL_S: Final = 5.0
 """How often the accounts of a run are written."""
+BACKEND_CLOSE_S_MAX: Final = 10.0
+"""How long closing an engine may take."""
+START_QUIET_S: Final = 1.0
+"""An engine that starts within this time is not mentioned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,42 +63,6 @@ class RunResult:
     failed: int
     interrupted: bool
     """Whether work is left; the same command goes on with it."""
-
-
-async def run_conversations(
-    *,
-    environment: Environment,
-    environment_name: str,
-    experiment_name: str,
-    work: Iterator[tuple[Task, tuple[RecordedReply, ...]]],
-    backends: Mapping[str, Backend],
-    recorder: Recorder,
-    retry: RetryConfig,
-    concurrency: int | None,
-    clock: Clock,
-    stop: asyncio.Event,
-    progress: Progress | None = None,
-    say: Callable[[str], None] = lambda _line: None,
-) -> RunResult:
-    """Play the conversations of one experiment, as `run_pooled` does; `backends` serve its models by name."""
-    source = Source(
-        environment=environment,
-        environment_name=environment_name,
-        experiment_name=experiment_name,
-        engines={name: name for name in backends},
-        recorder=recorder,
-        retry=retry,
-    )
-    return await run_pooled(
-        work=SoleWork(source, work),
-        backends=backends,
-        log=recorder,
-        concurrency=concurrency,
-        clock=clock,
-        stop=stop,
-        progress=progress,
-        say=say,
-    )
 
 
 async def run_pooled(
@@ -418,3 +383,136 @@ def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> N
     """Run `callback` in the loop, from any thread, unless the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(callback)
+
+
+# Engines are started side by side and always closed.
+
+
+@asynccontextmanager
+async def started(
+    backends: Mapping[str, Backend],
+    stop: asyncio.Event,
+    *,
+    starting: Callable[[str], AbstractContextManager[None]],
+    policies: Policies | None,
+    clock: Clock,
+    say: Callable[[str], None],
+) -> AsyncIterator[bool]:
+    """Run all backends inside the block; yields False when `stop` was set before they were ready.
+
+    Each starts inside `starting` of its name, and then gets the weights that `policies` have for it.
+    """
+    start = partial(_start_one, starting=starting, policies=policies, notices=_StartNotices(clock, say))
+    try:
+        yield await _start(backends, stop, start)
+    except BaseException:
+        with suppress(MacRunnerError):  # The error in progress is the one to show.
+            await _close(backends, policies)
+        raise
+    await _close(backends, policies)
+
+
+def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error to show of several: the first of our own tree, otherwise the first."""
+    leaves = list(_leaves(group))
+    return next((error for error in leaves if isinstance(error, MacRunnerError)), leaves[0])
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterable[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+async def _start(
+    backends: Mapping[str, Backend], stop: asyncio.Event, start: Callable[[str, Backend], Coroutine[None, None, None]]
+) -> bool:
+    try:
+        async with asyncio.TaskGroup() as group:
+            starting = [group.create_task(start(name, backend)) for name, backend in backends.items()]
+            watch = group.create_task(_cancel_when(stop, starting))
+            if starting:
+                await asyncio.wait(starting)
+            watch.cancel()
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None
+    return not any(task.cancelled() for task in starting)
+
+
+async def _start_one(
+    name: str,
+    backend: Backend,
+    *,
+    starting: Callable[[str], AbstractContextManager[None]],
+    policies: Policies | None,
+    notices: _StartNotices,
+) -> None:
+    with boundary(EngineDeadError, "it did not start", model=name):
+        async with notices.around(name, backend):
+            with starting(name):
+                await backend.start()
+            if policies is not None:
+                await policies.started(name, backend)
+
+
+class _StartNotices:
+    """Reports an engine that starts slowly: that it is starting, and that it is ready."""
+
+    def __init__(self, clock: Clock, say: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._say = say
+
+    @asynccontextmanager
+    async def around(self, name: str, backend: Backend) -> AsyncIterator[None]:
+        """Report the start that happens inside the block, if it is slow."""
+        began_at_s = self._clock.monotonic_s()
+        notice = asyncio.create_task(self._notify_later(name))
+        try:
+            yield
+        finally:
+            notice.cancel()
+        took_s = self._clock.monotonic_s() - began_at_s
+        if took_s >= START_QUIET_S:
+            self._say(
+                f"model {name}: ready after {took_s:.1f} s, {backend.capacity or backend.lookahead} requests at once"
+            )
+
+    async def _notify_later(self, name: str) -> None:
+        await self._clock.sleep(START_QUIET_S)
+        self._say(f"model {name}: starting")
+
+
+async def _cancel_when(stop: asyncio.Event, tasks: Iterable[asyncio.Task[None]]) -> None:
+    await stop.wait()
+    for task in tasks:
+        task.cancel()
+
+
+async def _close(backends: Mapping[str, Backend], policies: Policies | None) -> None:
+    """Close all of them, even when cancelled meanwhile: an open engine would outlive the run."""
+    if policies is not None:
+        policies.closing(backends)
+    closing = asyncio.create_task(_close_each(backends))
+    try:
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await asyncio.wait([closing])
+        with suppress(MacRunnerError):  # The cancellation is the one to show.
+            closing.result()
+        raise
+
+
+async def _close_each(backends: Mapping[str, Backend]) -> None:
+    """Close them side by side, then raise the first error."""
+    closings = (_close_one(name, backend) for name, backend in backends.items())
+    for outcome in await asyncio.gather(*closings, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
+
+
+async def _close_one(name: str, backend: Backend) -> None:
+    with boundary(EngineDeadError, "it did not close", model=name):
+        async with asyncio.timeout(BACKEND_CLOSE_S_MAX):
+            await backend.close()

@@ -45,7 +45,6 @@ from typing import Final, TypeAlias, assert_never
 
 from msgspec import Struct, field
 
-from mac_runner.scheduler import snapshot
 from mac_runner.scheduler.pools import (
     BEFORE_ALL,
     OPEN_CONVERSATIONS_PER_SLOT_MAX,
@@ -56,7 +55,9 @@ from mac_runner.scheduler.pools import (
     OpenConversation,
     Place,
     Pools,
+    PoolSnapshot,
     Stage,
+    snapshot_of,
     validate_pools,
 )
 from mac_runner.types import Turn
@@ -308,9 +309,9 @@ class RequestScheduler:
         self._log.extend(actions)
         return actions
 
-    def snapshot(self, rows: int) -> snapshot.PoolSnapshot:
+    def snapshot(self, rows: int) -> PoolSnapshot:
         """The pools now, with the first `rows` ready and blocked turns; O(rows log rows)."""
-        return snapshot.take(self._pools, self._slots, rows)
+        return snapshot_of(self._pools, self._slots, rows)
 
     def story(self, conversation: int) -> tuple[Event | Action, ...]:
         """The events and actions of one conversation that the bounded log still holds."""

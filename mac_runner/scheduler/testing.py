@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mac_runner.scheduler.attempt import LOOP_PASS_S_MAX, AttemptRunner, LoopFairness
+from mac_runner.scheduler.attempt import LOOP_PASS_S_MAX, AttemptRunner, LoopFairness, generate
 from mac_runner.scheduler.conversation import LiveConversation
 from mac_runner.scheduler.engine_policy import (
     ANSWERS_TO_GROW,
@@ -25,9 +25,7 @@ from mac_runner.scheduler.engine_policy import (
     next_step,
     pause_s,
 )
-from mac_runner.scheduler.engines import generate
-from mac_runner.scheduler.policies import EngineWeights, Policies
-from mac_runner.scheduler.policy_window import PolicyWindow
+from mac_runner.scheduler.policies import EngineWeights, Policies, PolicyWindow
 from mac_runner.scheduler.pools import (
     OPEN_CONVERSATIONS_PER_SLOT_MAX,
     READY_HEAP_DEAD_MAX,

@@ -14,7 +14,7 @@ from typing import Final
 from mac_runner.bottleneck import Usage
 from mac_runner.fleet.model import LaneStatus
 from mac_runner.scheduler import Progress, WaitingTurn
-from mac_runner.scheduler.policy_window import PolicyWindow
+from mac_runner.scheduler.policies import PolicyWindow
 from mac_runner.types import TokenCount
 
 STATUS_ROWS_MAX: Final = 60

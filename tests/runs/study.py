@@ -10,10 +10,10 @@ from pathlib import Path
 
 from mac_runner.plan import Shard
 from mac_runner.runs import RunRequest, Setup, set_up
-from mac_runner.scheduler import run_conversations
 from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.store import open_run
 from mac_runner.types import JsonObject, JsonValue
+from tests.sim.conversations import run_conversations
 from tests.sim.stepping import SleepingEngine
 
 

@@ -14,10 +14,11 @@ from mac_runner.backends.http.testing import HttpBackend, OpenaiDialect
 from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.clock import SystemClock
 from mac_runner.config import RetryConfig
-from mac_runner.scheduler import RunResult, run_conversations
+from mac_runner.scheduler import RunResult
 from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import JsonValue
 from tests.patience import LIMIT_S
+from tests.sim.conversations import run_conversations
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.toy import ToyEnvironment, Work
