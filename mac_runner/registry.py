@@ -64,7 +64,7 @@ OWN_BACKENDS: Final = "mac_runner.backends.own"
 """The module whose `own_spec` makes a backend of what a user's code defines."""
 
 FUNCTIONS: Final[Mapping[PluginKind, tuple[str, str]]] = {
-    "policies": ("mac_runner.backends.players", "own_player"),
+    "policies": ("mac_runner.backends.own", "own_player"),
     "metrics": ("mac_runner.metrics.measuring", "own_metric"),
     "rewards": ("mac_runner.metrics.shaping", "own_reward"),
 }

@@ -1,4 +1,6 @@
-"""Backends that users write: a class becomes a BackendSpec, and its objects keep the contract of a backend.
+"""Backends and scripted players that users write, named like any code of an experiment file.
+
+A class becomes a BackendSpec, and its objects keep the contract of a backend.
 
 What the class lacks comes from `author.Backend`. Plain functions run on threads of their own, as many as `capacity`.
 What `generate` raises besides errors of ours fails its conversation alone, and the error names the line. A result that
@@ -10,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Collection
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
+from random import Random
+from types import TracebackType
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -23,12 +27,13 @@ from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.errors import (
     ConfigError,
     EngineDeadError,
+    MacRunnerError,
     MissingPackageError,
     RequestRefusedError,
     WeightUpdateError,
     boundary,
 )
-from mac_runner.plugins import Plugin, place_of
+from mac_runner.plugins import Plugin, place_of, plain_function
 from mac_runner.problems import suggestion
 from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
 from mac_runner.section import NoSettings, flaw_of_model
@@ -40,22 +45,56 @@ ASYNC_CAPACITY: Final = 8
 THREAD_CAPACITY: Final = 1
 _SAMPLING: Final = frozenset(field.name for field in fields(Sampling))
 _SHAPE: Final = "a backend is a class with `generate(self, request)`, or a BackendSpec"
+_PLAYER_SHAPE: Final = "a player is a function `player(view, random)` that returns its reply as text"
 
 
-class _InitError(ConfigError):
-    """The class raised a plain exception when an object was made."""
+class _CodeError(MacRunnerError):
+    """A user's code raised a plain exception."""
 
 
-class _CallError(EngineDeadError):
-    """`start` or `close` raised a plain exception."""
+class _blamed(boundary):  # noqa: N801 - it reads as a verb
+    """Turn a plain exception of a user's code into what `blame` makes of it; None leaves it as it is."""
+
+    __slots__ = ("_blame",)
+
+    def __init__(self, blame: Callable[[BaseException], MacRunnerError | None]) -> None:
+        super().__init__(_CodeError, "code")
+        self._blame = blame
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            super().__exit__(kind, fault, trace)
+        except _CodeError:
+            assert fault is not None, "what was raised"
+            if (error := self._blame(fault)) is not None:
+                raise error from fault
 
 
-class _UpdateError(WeightUpdateError):
-    """`update_weights` raised a plain exception."""
+@dataclass(frozen=True, slots=True)
+class OwnPlayer:
+    """A player by its name and the digest of its code, which make two of them the same program."""
+
+    name: str
+    sha256: str
+    function: Callable[[object, Random], object] = field(compare=False, repr=False)
+
+    def __call__(self, view: object, random: Random) -> str:
+        """Its reply. Raises RequestRefusedError with the line that failed: the conversation fails, the run goes on."""
+        with _blamed(self._failed):
+            reply = self.function(view, random)
+            if not isinstance(reply, str):
+                raise TypeError(f"it returned {type(reply).__name__}; {_PLAYER_SHAPE}")
+            return reply
+
+    def _failed(self, cause: BaseException) -> RequestRefusedError:
+        return RequestRefusedError(f"the scripted player {self.name!r} failed: {place_of(cause, has_folder=False)}")
 
 
-class _GenerateError(RequestRefusedError):
-    """`generate` raised a plain exception, or returned no reply."""
+def own_player(plugin: Plugin) -> OwnPlayer:
+    """The player of an object that an experiment names. Raises ConfigError for an object that is none."""
+    return OwnPlayer(plugin.name, plugin.code.sha256, plain_function(plugin, 2, _PLAYER_SHAPE))
 
 
 def own_spec(plugin: Plugin) -> BackendSpec[Any]:
@@ -117,27 +156,26 @@ def _build(plugin: Plugin, value: type, honours: frozenset[str], request: Backen
     traces = "leave it out, or give its replies a `trace` and the class `records_tokens = True`"
     request.refuse(Unsupported(tokens=not _of(value, "records_tokens"), remedy=traces))
     arguments = () if _of(value, "Settings") is None else (request.settings,)
-    try:
-        with boundary(_InitError, plugin.name):
-            own = value(*arguments)
-    except _InitError as fault:
-        cause, mend = fault.__cause__ or fault, "mend its __init__"
-        if isinstance(cause, TypeError):
-            mend += ", which takes the settings where the class has `Settings`, and else nothing"
-        raise _not_made(plugin, request, cause, mend) from cause
+
+    def failed(cause: BaseException) -> ConfigError:
+        takes = ", which takes the settings where the class has `Settings`, and else nothing"
+        return _not_made(plugin, request, cause, f"mend its __init__{takes if isinstance(cause, TypeError) else ''}")
+
+    with _blamed(failed):
+        own = value(*arguments)
     return OwnBackend(plugin, own, needs_trace=request.record_tokens)
 
 
 def _built_by(plugin: Plugin, spec: BackendSpec[Any], request: BackendRequest[Any]) -> Backend:
     """What a spec of a user's own builds; what its code raises names the line."""
-    try:
-        with boundary(_InitError, plugin.name):
-            return spec.build(request)
-    except _InitError as fault:
-        cause = fault.__cause__ or fault
+
+    def failed(cause: BaseException) -> ConfigError | None:
         if isinstance(cause, ModuleNotFoundError):
-            raise cause from None  # Who asked for the backend says what to install.
-        raise _not_made(plugin, request, cause, "mend the `build` of its spec") from cause
+            return None  # Who asked for the backend says what to install.
+        return _not_made(plugin, request, cause, "mend the `build` of its spec")
+
+    with _blamed(failed):
+        return spec.build(request)
 
 
 def _not_made(plugin: Plugin, request: BackendRequest[Any], cause: BaseException, mend: str) -> ConfigError:
@@ -188,17 +226,22 @@ class OwnBackend(Backend):
 
     async def generate(self, request: Request) -> Reply:
         """The object's reply; a text counts as one. Raises a BackendError for a failure of its code."""
-        try:
-            with boundary(_GenerateError, self._plugin.name):
-                return self._checked(await self._generated(request))
-        except _GenerateError as fault:
-            cause = fault.__cause__ or fault
-            if isinstance(cause, ConnectionError | TimeoutError):
-                raise cause from None  # The scheduler knows what they mean.
-            text = f"its backend {self._plugin.name!r} failed: {place_of(cause, has_folder=False)}"
-            if isinstance(cause, FileNotFoundError):
-                raise EngineDeadError(f"{text}; put the file back and run the same command again") from cause
-            raise RequestRefusedError(text) from cause
+        with _blamed(self._not_generated):
+            if self._is_async:
+                return self._checked(await self._own.generate(request))
+            if self._executor is None:
+                threads = self.capacity + self.lookahead
+                self._executor = DaemonExecutor(threads, f"mac-runner-{type(self._own).__name__}")
+            call = partial(self._own.generate, request)
+            return self._checked(await asyncio.get_running_loop().run_in_executor(self._executor, call))
+
+    def _not_generated(self, cause: BaseException) -> BackendError | None:
+        if isinstance(cause, ConnectionError | TimeoutError):
+            return None  # The scheduler knows what they mean.
+        text = f"its backend {self._plugin.name!r} failed: {place_of(cause, has_folder=False)}"
+        if isinstance(cause, FileNotFoundError):
+            return EngineDeadError(f"{text}; put the file back and run the same command again")
+        return RequestRefusedError(text)
 
     @property
     def update_obstacle(self) -> str | None:
@@ -208,16 +251,7 @@ class OwnBackend(Backend):
 
     async def update_weights(self, update: WeightUpdate) -> None:
         """Have the object install weights. Raises WeightUpdateError for whatever its code raises."""
-        try:
-            with boundary(_UpdateError, "update_weights"):
-                if inspect.iscoroutinefunction(self._own.update_weights):
-                    await self._own.update_weights(update)
-                else:
-                    await self._in_one_thread(partial(self._own.update_weights, update))
-        except _UpdateError as fault:
-            cause = fault.__cause__ or fault
-            text = f"its backend {self._plugin.name!r} failed in `update_weights`: {place_of(cause)}"
-            raise WeightUpdateError(text) from cause
+        await self._called("update_weights", update, kind=WeightUpdateError)
 
     async def close(self) -> None:
         """Close the object, then its threads, which end with the calls under way."""
@@ -228,39 +262,20 @@ class OwnBackend(Backend):
                 self._executor.shutdown(wait=False, cancel_futures=True)
                 self._executor = None
 
-    async def _generated(self, request: Request) -> object:
-        if self._is_async:
-            return await self._own.generate(request)
-        return await self._in_thread(partial(self._own.generate, request))
-
-    async def _in_thread(self, call: Callable[[], object]) -> object:
-        if self._executor is None:
-            threads = self.capacity + self.lookahead
-            self._executor = DaemonExecutor(threads, f"mac-runner-{type(self._own).__name__}")
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
-
-    async def _called(self, name: str) -> None:
-        """Call `start` or `close` if the object has it; a plain function runs in a thread."""
+    async def _called(self, name: str, *arguments: object, kind: type[MacRunnerError] = EngineDeadError) -> None:
+        """Call a method if the object has it; a plain function runs in a thread. Raises `kind` where it fails."""
         method = getattr(self._own, name, None)
         if method is None:
             return
-        try:
-            with boundary(_CallError, name):
-                if inspect.iscoroutinefunction(method):
-                    await method()
-                else:
-                    await self._in_one_thread(method)
-        except _CallError as fault:
-            cause = fault.__cause__ or fault
-            text = f"its backend {self._plugin.name!r} failed in `{name}`: {place_of(cause)}"
-            raise EngineDeadError(text) from cause
-
-    async def _in_one_thread(self, call: Callable[[], object]) -> None:
-        executor = DaemonExecutor(1, f"mac-runner-{type(self._own).__name__}")
-        try:
-            await asyncio.get_running_loop().run_in_executor(executor, call)
-        finally:
-            executor.shutdown(wait=False)
+        with _blamed(lambda cause: kind(f"its backend {self._plugin.name!r} failed in `{name}`: {place_of(cause)}")):
+            if inspect.iscoroutinefunction(method):
+                await method(*arguments)
+                return
+            executor = DaemonExecutor(1, f"mac-runner-{type(self._own).__name__}")
+            try:
+                await asyncio.get_running_loop().run_in_executor(executor, method, *arguments)
+            finally:
+                executor.shutdown(wait=False)
 
     def _count(self, name: str, default: int, *, at_least: int) -> int:
         with boundary(EngineDeadError, f"`{name}` of its backend {self._plugin.name!r} failed"):

@@ -21,8 +21,15 @@ from mac_runner.backends.chat_template import (
 )
 from mac_runner.backends.factory import build_backend
 from mac_runner.backends.forms import JSON_OBJECT, Form, held
-from mac_runner.backends.http.errors import Meaning, error_body_of, is_busy, meaning_of, retry_after_s
-from mac_runner.backends.http.refusals import Refusal, refusal_of
+from mac_runner.backends.http.errors import (
+    Meaning,
+    Refusal,
+    error_body_of,
+    is_busy,
+    meaning_of,
+    refusal_of,
+    retry_after_s,
+)
 from mac_runner.backends.own import own_spec
 from mac_runner.backends.redaction import KEY_CHARS_MAX, WITHHELD, Redactor, key_in, redacting
 from mac_runner.backends.scripted import SPEC, ScriptedBackend, ScriptedConfig

@@ -24,7 +24,7 @@ from mac_runner.backends import Backend
 from mac_runner.backends.factory import build_backend
 from mac_runner.backends.fleet import FleetModelConfig
 from mac_runner.backends.fleet.lanes import Fleet, ModelLanes
-from mac_runner.backends.players import own_player
+from mac_runner.backends.own import own_player
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, Loaded, ModelDefinition
 from mac_runner.config.experiment import section_key

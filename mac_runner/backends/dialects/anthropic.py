@@ -97,10 +97,6 @@ class AnthropicDialect(Dialect):
             fields["output_config"] = output
         return encoded(fields | _drawing(sampling))
 
-    def lack(self, _body: JsonObject, _redactor: Redactor) -> str | None:
-        """The page is that of the model, so there is none without it."""
-        return None
-
     def error_in(self, body: JsonObject) -> JsonObject | None:
         """The whole of a body with status 200 that has an error."""
         return body if body.get("type") == "error" or ("error" in body and "content" not in body) else None

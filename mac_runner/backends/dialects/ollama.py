@@ -108,10 +108,6 @@ class OllamaDialect(Dialect):
             fields["format"] = layout
         return encoded(fields)
 
-    def lack(self, _body: JsonObject, _redactor: Redactor) -> str | None:
-        """The page is no list of models."""
-        return None
-
     def said(self, status: int, error: ErrorBody) -> Meaning | Treatment | None:
         """What an error means by its words, where they say more than the status."""
         if _BUSY in error.text:

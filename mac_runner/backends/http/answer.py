@@ -1,7 +1,7 @@
 """A server's answer (status, headers, body) → a Reply, or a SendingError; and what a protocol says of itself. Pure.
 
-`errors` has the table of statuses, `refusals` that of what refusals mean. What the server of a protocol says in
-the body takes precedence (`Dialect.said`), and so does this:
+`errors` has the table of statuses, and that of what refusals mean. What the server of a protocol says in the body takes
+precedence (`Dialect.said`), and so does this:
 
 | answer | what follows |
 |---|---|
@@ -28,13 +28,15 @@ from mac_runner.backends.chat_template import ChatShape
 from mac_runner.backends.http.errors import (
     ErrorBody,
     Meaning,
+    Refusal,
     error_body_in,
     error_body_of,
     is_busy,
     meaning_of,
+    refusal_of,
+    reply_to,
     retry_after_s,
 )
-from mac_runner.backends.http.refusals import Refusal, refusal_of, reply_to
 from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.backends.redaction import Redactor, bearer
@@ -189,9 +191,9 @@ class Dialect(ABC):
     def reply(self, body: JsonObject, request: Request, redactor: Redactor) -> Reply:
         """The reply in an answer without an error."""
 
-    @abstractmethod
-    def lack(self, body: JsonObject, redactor: Redactor) -> str | None:
-        """Why a server with this look page cannot serve the model; None if it may."""
+    def lack(self, _body: JsonObject, _redactor: Redactor) -> str | None:
+        """Why a server with this look page cannot serve the model; None if it may, or the page does not say."""
+        return None
 
     def error_in(self, body: JsonObject) -> JsonObject | None:
         """The part of a body with status 200 that has an error; None without one."""

@@ -31,7 +31,7 @@ from mac_runner.backends.http.endpoints import (
     Line,
     Onward,
 )
-from mac_runner.backends.http.refusals import Refusal, shape_after, worth_trying
+from mac_runner.backends.http.errors import Refusal, shape_after, worth_trying
 from mac_runner.backends.http.stall import StallWatch
 from mac_runner.backends.http.weights import ServerWeights
 from mac_runner.backends.redaction import Redactor, redacting

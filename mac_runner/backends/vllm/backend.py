@@ -27,7 +27,7 @@ from mac_runner.backends.chat_template import (
     renderers_for,
     settings_by_thinking,
 )
-from mac_runner.backends.http.refusals import names_form
+from mac_runner.backends.http.errors import names_form
 from mac_runner.backends.updates import OneAtATime, check_against, find_weights, place
 from mac_runner.backends.vllm import VllmConfig
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments, find_release, refusals
