@@ -17,8 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
 from mac_runner.latency import Calibration, Calibrations
-from mac_runner.store import ShardsRecord
-from mac_runner.store.testing import encode_shards, shard_directory
+from mac_runner.plan import AutoShard
 from mac_runner.types import JsonObject
 from tests.cli.lab import ROOT, AtOnce, Lab, ending, refusals, scripted, served
 from tests.cli.lab import experiment as game
@@ -79,19 +78,13 @@ def test_it_prints_hours_costs_and_the_limit_and_leaves_nothing(
     assert "1 of 3 (panel: 1 x 8)" in done.stderr.splitlines()[0]
 
 
-def test_shards_that_are_not_merged_are_a_pilot_like_the_run_of_one_process(here: Path, at_once: AtOnce) -> None:
-    record = ShardsRecord(of=2, experiment_name="study", identity="ab12", conversations=12)
-    (here / "shared").mkdir()
-    (here / "shared" / "shards.json").write_bytes(encode_shards(record))
-    for shard in record.shards():
-        played(here / "study.yaml", shard_directory(here / "shared", shard), shard=shard)
+def test_run_that_workers_have_not_ended_is_a_pilot_like_the_run_of_one_process(here: Path, at_once: AtOnce) -> None:
+    played(here / "study.yaml", here / "shared", claimed=AutoShard(2))
 
-    (of_parts,), (of_whole,) = (rows(at_once, f"{PLAN} {name}") for name in ("shared", "pilot"))
+    (of_workers,), (of_one,) = (rows(at_once, f"{PLAN} {name}") for name in ("shared", "pilot"))
     # Six conversations at a time show less of how the engine batches than twelve.
-    assert of_parts["hours"] == pytest.approx(of_whole["hours"], rel=0.25)
-    assert of_parts["engines"]["panel"]["requests"] == of_whole["engines"]["panel"]["requests"]
-    shutil.rmtree(here / "shared" / "shards")
-    at_once(f"{PLAN} shared").refused("none has begun")
+    assert of_workers["hours"] == pytest.approx(of_one["hours"], rel=0.25)
+    assert of_workers["engines"]["panel"]["requests"] == of_one["engines"]["panel"]["requests"]
 
 
 def test_programs_get_all_figures_and_the_same_ones_each_time(here: Path, at_once: AtOnce) -> None:

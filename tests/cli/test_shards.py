@@ -1,4 +1,4 @@
-"""Shards: run each by itself and merged, or claimed by workers; the results, events and tables of one run."""
+"""Shards: run each by itself and merged, or claimed by workers of one run; either equals a run of one process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from syrupy.assertion import SnapshotAssertion
 import mac_runner
 from mac_runner.cli.process import Exit
 from mac_runner.errors import ConfigError, StoreError
-from mac_runner.store import merge
+from mac_runner.store import session
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, RunDir, discussion, experiment, refusals, scripted
 from tests.faults.test_kills import same_results
+from tests.workers import play_shards
 
 ACCOUNTING = ("sessions", "merged_runs", "parts", "wall_s", "played_s", "turns_per_s", "conversations_per_s")
 
@@ -110,115 +111,125 @@ def talks(conversations: int = 6, **more: Any) -> JsonObject:
 
 @pytest.fixture
 def shared(lab: Lab, at_once: AtOnce) -> RunDir:
-    """A directory in which one worker has played three shards and merged them, beside a single run."""
+    """A run whose three shards one worker has played to the end, beside a single run."""
     at_once(talks(), "--out", "single", "--quiet").done()
     at_once(f"{AUTO} --quiet").done()
     return lab.dir("shared")
 
 
 @pytest.fixture
-def unmerged(shared: RunDir) -> RunDir:
-    """One in which two of three shards are complete, and none is merged."""
-    unmerge(shared.path)
-    shutil.rmtree(shared.path / "shards" / "2-of-3")
-    return shared
+def unfinished(lab: Lab) -> RunDir:
+    """One that a worker has left with two of three shards complete, and one not begun."""
+    lab.write(talks())
+    return RunDir(path=play_shards(lab.path / "small.yaml", lab.path / "shared", 3, 1, 3))
 
 
-def test_worker_alone_plays_all_shards_and_merges_them(lab: Lab, shared: RunDir) -> None:
+def test_run_of_workers_equals_a_run_of_one_process(lab: Lab, shared: RunDir) -> None:
     single = lab.dir("single")
     same_results(shared, single)
-    assert {path.name for path in (shared.path / "shards").iterdir()} == {"1-of-3", "2-of-3", "3-of-3"}
+    assert _results(shared.summary) == _results(single.summary)
+    assert {path.name for path in shared.path.iterdir()} - {path.name for path in single.path.iterdir()} == {
+        *("leases", "workers")
+    }
     assert not [*shared.path.rglob(".owner.json")]
+    assert not [*shared.path.rglob(".tmp-*")]
     lab.verified(shared.path)
-    # What the engines did is accounted to shards, all of it and once.
-    assert _requests(shared) == _requests(single)
-    assert shared.summary["merged_runs"] == 3
-    assert len(shared.events("EVENT_RUN_START")) == 1
 
 
-def test_merged_directory_has_nothing_to_run_and_is_extended_without_shards(shared: RunDir, at_once: AtOnce) -> None:
-    more = "--set conversation_config.conversations=8"
+def test_nothing_is_left_to_run_after_the_end_and_more_is_played_with_or_without_workers(
+    shared: RunDir, at_once: AtOnce
+) -> None:
     with shared.unchanged():
         at_once(AUTO).done(told="shared: all 6 conversations")
         at_once("small.yaml --out shared").done(told="nothing to run")
-        at_once(f"{AUTO} {more}").refused("6 conversations, and 8", "--out DIR`")
 
-    # Of a worker that came late: it was killed, or is at work on another machine.
-    (shared.path / ".tmp-0badcafe-4242-000000000000").touch()
-    with shared.unchanged():
-        at_once(AUTO).done(told="shared: all 6 conversations")
-
-    at_once(f"small.yaml --out shared {more}").done()
-    assert shared.statuses == {"finished": 8}
+    for number, more in ((8, "--out shared"), (10, "--out shared --shard auto/2")):
+        at_once(f"small.yaml --set conversation_config.conversations={number} {more}").done()
+        assert shared.statuses == {"finished": number}
 
 
 def test_other_input_is_refused_with_what_to_do_and_changes_nothing(
-    shared: RunDir, at_once: AtOnce, snapshot: SnapshotAssertion
+    lab: Lab, unfinished: RunDir, at_once: AtOnce, snapshot: SnapshotAssertion
 ) -> None:
+    at_once("small.yaml --shard 1/2 --out part").done()
     asked = (
-        *("--shard auto/4 --out shared", "--shard auto/3 --out shared --seed 12", "--shard auto/3 --out single"),
-        *("--shard auto/3", *(f"--shard {shard} --out shared" for shard in ("auto/0", "auto/1001", "any/3"))),
+        *("--shard auto/4 --out shared", "--shard auto/3 --out shared --seed 12", "--shard auto/3 --out part"),
+        "--shard auto/3 --out shared --limit 4",
+        *("--shard auto/3", *(f"--shard {shard} --out shared" for shard in ("auto/0", "auto/1001", "any/3", "1/3"))),
     )
-    with shared.unchanged():
+    with lab.unchanged():
         told = refusals(at_once, (f"small.yaml {each}" for each in asked))
 
     assert re.sub(r"[0-9a-f]{32}", "DIGEST", told) == snapshot
 
 
-def test_unmerged_directory_is_no_place_for_a_run_of_one_process(at_once: AtOnce, shared: RunDir) -> None:
-    for name in ("experiment.yaml", "task_manifest.json"):
-        (shared.path / name).unlink()
-
-    at_once("small.yaml --out shared").refused("`--shard auto/3`")
-
-
-def test_verbs_over_unmerged_shards_say_what_has_not_begun_and_retry_is_refused(
-    at_once: AtOnce, unmerged: RunDir
-) -> None:
-    with unmerged.unchanged():
-        assert at_once("verify shared").done().stdout.startswith("3 shards ")
-        at_once("retry shared").ends(Exit.BAD_INPUT, "`--shard auto/3`")
+@pytest.mark.ci
+def test_verbs_take_what_workers_have_left_as_a_run_that_was_stopped(unfinished: RunDir, at_once: AtOnce) -> None:
+    with unfinished.unchanged():
+        at_once("status shared").done("4 finished, 0 failed, 0 half done, 2 not begun, of 6", "1 not begun, of 3")
+        at_once("verify shared").done("acknowledged 4")
+        at_once("show shared").done(told="2 of 6 have not ended")
+        at_once("retry shared").done(told="nothing to retry")
         at_once(f"{AUTO} --dry-run").done("shared, shard auto/3", "6 asked for: 4")
 
-    # Workers start their engines before they claim a shard.
-    shutil.rmtree(unmerged.path / "shards")
-    at_once("status shared").done("6 not begun, of 6", "1 ended")
-    at_once("verify shared").refused("none has begun")
+    at_once("repair shared").done()
+    at_once(AUTO).done()
+    assert unfinished.statuses == {"finished": 6}
 
 
 @pytest.mark.ci
-def test_merge_that_broke_off_anywhere_is_done_again(
-    lab: Lab, at_once: AtOnce, shared: RunDir, monkeypatch: pytest.MonkeyPatch
+def test_run_goes_over_from_workers_to_one_process_and_back_at_any_moment(
+    lab: Lab, at_once: AtOnce, unfinished: RunDir
+) -> None:
+    at_once("small.yaml --out single").done()
+    one, workers, other = "small.yaml --out shared", AUTO, "small.yaml --out half --shard auto/3"
+
+    at_once(one).done()
+    at_once(f"{one.replace('shared', 'half')} --limit 3").done()
+    at_once(other).done()
+
+    for name in ("shared", "half"):
+        same_results(lab.dir(name), lab.dir("single"))
+        lab.verified(lab.path / name)
+        with lab.dir(name).unchanged():
+            at_once(workers.replace("shared", name)).done(told="all 6 conversations")
+
+
+@pytest.mark.ci
+def test_end_of_the_run_that_broke_off_anywhere_is_done_again(
+    lab: Lab, at_once: AtOnce, unfinished: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_args: object, **_settings: object) -> NoReturn:
         raise StoreError("cannot write: no space left on device")
 
-    for step in ("_copy_transcripts", "_copy_journals", "_copy_events", "write_manifest", "write_summary"):
-        unmerge(shared.path)
+    at_once("small.yaml --out single").done()
+    before = None
+    for step in ("write_index", "write_summary", "write_manifest", "end_leases"):
         with monkeypatch.context() as broken:
-            broken.setattr(merge, step, refuse)
+            broken.setattr(session, step, refuse)
             at_once(AUTO).ends(Exit.STORAGE_FAILED)
         # An engine that is not needed is not started: nothing is left to play.
-        sessions = [*(shared.path / "workers").iterdir()]
-        at_once(AUTO).done()
-        assert [*(shared.path / "workers").iterdir()] == sessions
-        same_results(shared, lab.dir("single"))
-        lab.verified(shared.path)
+        workers = [*(unfinished.path / "workers").iterdir()]
+        assert before in (None, workers)
+        before = workers
+    at_once(AUTO).done()
+    same_results(unfinished, lab.dir("single"))
+    lab.verified(unfinished.path)
 
 
-def test_workers_with_other_runtime_settings_work_on_one_directory(lab: Lab, at_once: AtOnce, unmerged: RunDir) -> None:
+def test_workers_with_other_runtime_settings_play_one_run(at_once: AtOnce, unfinished: RunDir) -> None:
     at_once(f"{AUTO} --set model_definitions.m.scripted_config.capacity=2").done()
 
-    same_results(unmerged, lab.dir("single"))
-    # Shards that are complete are not opened again for the settings.
-    assert [len([*path.iterdir()]) for path in sorted(unmerged.path.glob("shards/*/journal"))] == [1, 1, 1]
+    assert unfinished.statuses == {"finished": 6}
+    # Shards that are complete are not opened again for the settings: one session each, and the one that ends the run.
+    assert len([*(unfinished.path / "journal").iterdir()]) == 4
 
 
 def test_more_shards_than_conversations_leave_the_rest_out(lab: Lab, at_once: AtOnce) -> None:
     at_once(talks(conversations=2), "--shard", "auto/8", "--out", "shared", "--quiet").done()
 
     assert lab.dir("shared").statuses == {"finished": 2}
-    assert len([*(lab.path / "shared" / "shards").iterdir()]) == 2
+    assert len([*(lab.path / "shared" / "leases").iterdir()]) == 2
 
 
 @pytest.mark.ci
@@ -232,11 +243,13 @@ def test_grid_of_claimed_shards_equals_a_grid_of_one_process(lab: Lab, at_once: 
     shared, single = lab.dir("shared"), lab.dir("single")
     for slug in ("seed-1", "seed-2"):
         same_results(lab.dir(f"shared/{slug}"), lab.dir(f"single/{slug}"))
-    assert _requests(shared) == _requests(single)
+    assert _results(shared.summary)["models"] == _results(single.summary)["models"]
     assert shared.summary["conversations"] == single.summary["conversations"]
     at_once("verify shared").done()
     at_once(command).done(told="nothing to run")
-    at_once(f"{command} --set", "_grid.sweep.seed=[1, 2, 3]").refused("play the same")
+    more = "_grid.sweep.seed=[1, 2, 3]"
+    at_once(f"{command} --set", more).refused("play the same", "`mac-run FILE --out DIR` plays more combinations")
+    at_once("small.yaml --out shared --set", more).done()
 
 
 @pytest.mark.ci
@@ -261,16 +274,3 @@ def test_run_in_python_claims_shards_too(tmp_path: Path) -> None:
     assert found.summary["conversations"] == {"planned": 2, "finished": 2, "failed": 0}
     with pytest.raises(ConfigError, match="needs --out"):
         mac_runner.run(plan, shard="auto/2", progress=False)
-
-
-def unmerge(directory: Path) -> None:
-    """Bring a directory back to where every shard is complete, and none is merged."""
-    for path in directory.iterdir():
-        if path.is_dir() and path.name not in {"shards", "workers"}:
-            shutil.rmtree(path)
-        elif path.is_file() and path.name != "shards.json":
-            path.unlink()
-
-
-def _requests(run: RunDir) -> dict[str, int]:
-    return {name: model["requests"] for name, model in run.summary["models"].items()}

@@ -16,6 +16,7 @@ from mac_runner.store.testing import Machine
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, echoes, ending, experiment, refusals
 from tests.executors.fake_slurm import FakeSlurm
 from tests.patience import is_alive, wait_for
+from tests.workers import play_shards
 
 CONVERSATIONS = 9
 SHARDS = ("--shards", "3")
@@ -48,7 +49,7 @@ def study(lab: Lab) -> str:
 
 def has_begun(directory: Path) -> bool:
     """Whether two workers are at work."""
-    return sum(b"EVENT_INFER_DONE" in log.read_bytes() for log in directory.glob("shards/*/events.jsonl")) >= 2
+    return sum(b"EVENT_INFER_DONE" in log.read_bytes() for log in directory.glob("workers/*/events.jsonl")) >= 2
 
 
 def open_gate(lab: Lab) -> None:
@@ -60,7 +61,7 @@ def open_gate(lab: Lab) -> None:
 
 
 def check_equal(lab: Lab, shared: RunDir, at_once: AtOnce) -> None:
-    """Compare a merged directory with a run by one process."""
+    """Compare a run of workers with a run by one process."""
     at_once("small.yaml --out alone --quiet").done()
     assert len(shared.transcripts) == CONVERSATIONS
     assert shared.transcripts == lab.dir("alone").transcripts
@@ -154,8 +155,7 @@ def test_submission_that_cannot_work_is_refused_before_anything_is_written(
 def test_directory_of_other_shards_or_another_experiment_is_refused(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_once(experiment(), "--shard", "auto/2", "--out", "shared", "--quiet").done()
-    (lab.path / "shared" / "experiment.yaml").unlink()  # As if the merge were still to come.
+    play_shards(lab.path / lab.write(experiment()), lab.path / "shared", 2, 1)
     monkeypatch.setattr(LocalExecutor, "submit", lambda *_: pytest.fail("nothing is to be started"))
 
     for more, words in (("--shards 3", "split into 2 shards, and 3"), ("--seed 5", "another experiment")):

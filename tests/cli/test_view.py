@@ -14,8 +14,6 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.view import has_browser
-from mac_runner.store import ShardsRecord
-from mac_runner.store.testing import encode_shards
 from tests.cli.lab import AtOnce, Lab, Terminal, ending, experiment, refusals, scripted
 from tests.patience import LIMIT_S
 from tests.sim.held_run import held
@@ -103,11 +101,8 @@ def test_pages_end_when_the_run_is_killed(lab: Lab) -> None:
 
 def test_what_cannot_be_shown_is_refused_in_words(lab: Lab, at_once: AtOnce, snapshot: SnapshotAssertion) -> None:
     file = lab.write(experiment())
-    (lab.path / "shared").mkdir()
-    record = ShardsRecord(of=2, experiment_name="small", identity="ab12", conversations=2)
-    (lab.path / "shared" / "shards.json").write_bytes(encode_shards(record))
     asked = (
-        *("view shared", "view nothing", f"view {file}", "view .", "view . --host 0.0.0.0", "view . --port 99999"),
+        *("view nothing", f"view {file}", "view .", "view . --host 0.0.0.0", "view . --port 99999"),
         *(f"{file} --view --dry-run", f"{file} --view --quiet", f"{file} --no-open"),
     )
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from mac_runner.plan import Shard
-from mac_runner.runs import RunRequest, Setup, set_up
+from mac_runner.clock import SystemClock
+from mac_runner.plan import AutoShard
+from mac_runner.runs import RunRequest, Setup, claims, set_up
 from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.store import open_run
+from mac_runner.store.layout import EVENTS, WORKERS
 from mac_runner.types import JsonObject, JsonValue
 from tests.sim.conversations import run_conversations
 from tests.sim.stepping import SleepingEngine
@@ -58,32 +61,43 @@ class LoopClock:
         await asyncio.sleep(delay_s)
 
 
-def played(file: Path, directory: Path, *, slots: int = 8, shard: Shard | None = None) -> float:
-    """Play an experiment into a real run directory, in simulated time; how many seconds it took."""
-    (setup,) = set_up(RunRequest(file=file, out=directory, shard=shard)).setups
-    return simulate(lambda: _program(setup, directory, slots))
+def played(file: Path, directory: Path, *, slots: int = 8, claimed: AutoShard | None = None) -> float:
+    """Play an experiment into a real run directory, in simulated time; how many seconds it took.
+
+    What is `claimed` is played shard after shard, by a worker that is gone before the run has ended.
+    """
+    chosen = set_up(RunRequest(file=file, out=directory, shard=claimed))
+    (setup,) = chosen.setups
+    if claimed is None:
+        return simulate(lambda: _program([setup], slots))
+    claims.begin(chosen, [setup.slug], SystemClock())
+    worker = directory / WORKERS / "worker"
+    worker.mkdir(parents=True)
+    parts = [part for _, part in setup.parts(claimed, worker / EVENTS)]
+    return simulate(lambda: _program(parts, slots))
 
 
-async def _program(setup: Setup, directory: Path, slots: int) -> float:
+async def _program(parts: Sequence[Setup], slots: int) -> float:
     clock, engine = LoopClock(asyncio.get_running_loop()), SleepingEngine(slots=slots)
-    with open_run(
-        directory,
-        experiment_name=setup.name,
-        resolved=setup.loaded.resolved,
-        tasks=setup.tasks,
-        shard=setup.shard,
-        clock=clock,
-    ) as run:
-        await run_conversations(
-            environment=setup.environment(),
-            environment_name=setup.environment_name,
+    for setup in parts:
+        with open_run(
+            setup.directory,
             experiment_name=setup.name,
-            work=run.unfinished(),
-            backends={"panel": engine},
-            recorder=run,
-            retry=setup.experiment.retry_config,
-            concurrency=None,
-            clock=SimulatedClock(),
-            stop=asyncio.Event(),
-        )
+            resolved=setup.loaded.resolved,
+            tasks=setup.tasks,
+            lease=setup.lease,
+            clock=clock,
+        ) as run:
+            await run_conversations(
+                environment=setup.environment(),
+                environment_name=setup.environment_name,
+                experiment_name=setup.name,
+                work=run.unfinished(),
+                backends={"panel": engine},
+                recorder=run,
+                retry=setup.experiment.retry_config,
+                concurrency=None,
+                clock=SimulatedClock(),
+                stop=asyncio.Event(),
+            )
     return clock.monotonic_s()
