@@ -25,6 +25,7 @@ from pydantic import BaseModel
 from mac_runner.backends.author import Backend as Author
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.errors import (
+    BackendError,
     ConfigError,
     EngineDeadError,
     MacRunnerError,

@@ -5,7 +5,7 @@ recognised by its missing newline, and two runners that a broken lock let in can
 
 | `kind` | record |
 |---|---|
-| `session` | number, start, format version; first in its segment. `run` is the run directory of a merged session |
+| `session` | number, start, format version; first in its segment. A merged one has its `run`, and its number there |
 | `reply` | the `n`-th reply of a task, and the model that gave it |
 | `policy` | a model has weights of another version from here on; before the first reply of that version |
 | `death` | an engine died while it worked on a turn of a task; counts until the task is done |
@@ -68,6 +68,7 @@ _ID = r""" \{"id":"([^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+)","kind":"""
 MARK = re.compile(rf'{_ID}"(?!reply")([a-z]+)",'.encode())
 _OF_TASK = re.compile(rf'{_ID}"(reply|retry)",'.encode())
 REPLY = re.compile(rf'{_ID}"reply",'.encode())
+_SESSION = re.compile(rf'{_ID}"session",'.encode())
 _DONE = re.compile(rf'{_ID}"done",'.encode())
 _ROW = b'"row":'
 
@@ -165,12 +166,19 @@ class Segment:
     """The journal segment of a new session. It is made with the first frames that are written."""
 
     def __init__(
-        self, disk: Disk, layout: Layout, *, started_at: str, engines: Mapping[str, str] | None = None
+        self,
+        disk: Disk,
+        layout: Layout,
+        *,
+        started_at: str,
+        engines: Mapping[str, str] | None = None,
+        run: str | None = None,
     ) -> None:
         self._disk = disk
         self._layout = layout
         self._started_at = started_at
         self._engines = engines
+        self._run = run
         self._file: OpenFile | None = None
         self.number = 0
         """The number of the session, once its segment is made."""
@@ -185,7 +193,9 @@ class Segment:
             self._file = file
             lease = self._layout.lease
             shard = None if lease is None else lease.shard
-            head = session_frame(self.number, started_at=self._started_at, engines=self._engines, shard=shard)
+            head = session_frame(
+                self.number, started_at=self._started_at, run=self._run, engines=self._engines, shard=shard
+            )
             frames = [head, *frames]
         if frames:
             self._disk.append(self._file, b"".join(frames))
@@ -332,30 +342,30 @@ def replied(disk: Disk, layout: Layout) -> set[str]:
     return found
 
 
-def transplanted(
-    disk: Disk, layout: Layout, session: int, *, to: int, run: str, on_damage: Callable[[], None]
-) -> Iterator[bytes]:
-    """The frames of one session, rewritten as session `to` of another run directory.
+def copy_sessions(disk: Disk, source: Layout, target: Layout, *, run: str) -> int:
+    """Copy the sessions of a run behind those of another one; how many damaged lines stay behind.
 
-    Damage is left out; `on_damage` is called for each damaged line. Replies do not name the session, so they are copied
-    without being parsed.
+    Their first frames name the `run` they come from. Everything else is as it is there, with the number there too.
     """
-    for line in lines(disk.chunks(layout.segment(session))):
-        if not line.is_ended:
-            continue
-        if REPLY.search(line.data) and is_intact(line.data):
-            yield line.data + b"\n"
-            continue
-        records, is_damaged = records_of(line)
-        if is_damaged:
-            on_damage()
-        for record in records:
-            moved: JsonObject = {**record}
-            if record["kind"] in {"session", "checkpoint"}:
-                moved |= {"id": str(to), "session": to}
-            if record["kind"] == "session":
-                moved |= {"run": record.get("run", run)}
-            yield encode_frame(moved)
+    damaged = 0
+
+    def copied(session: int) -> Iterator[bytes]:
+        nonlocal damaged
+        for line in lines(disk.chunks(source.segment(session))):
+            if not line.is_ended:
+                continue
+            if is_intact(line.data) and not _SESSION.match(line.data, CHECKSUM_CHARS):
+                yield line.data + b"\n"
+                continue
+            records, is_damaged = records_of(line)
+            damaged += is_damaged
+            for record in records:
+                yield encode_frame({"run": run, **record} if record["kind"] == "session" else record)
+
+    first = max(_numbers(disk, target), default=0) + 1
+    for number, session in enumerate(sessions(disk, source), start=first):
+        disk.write_atomic(target.segment(number), copied(session))
+    return damaged
 
 
 def _segments(disk: Disk, layout: Layout) -> Iterator[Path]:

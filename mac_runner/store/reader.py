@@ -32,7 +32,7 @@ from mac_runner.store.identity import (
     read_shard,
     repair_advice,
 )
-from mac_runner.store.layout import LEASES, Layout, Lease, traces_beside
+from mac_runner.store.layout import LEASES, Layout, Lease
 from mac_runner.store.lock import Holder, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, Manifest, in_task_order, read_manifest
@@ -40,12 +40,13 @@ from mac_runner.store.records import in_time_order, lines, origin_of, row_id
 from mac_runner.store.recovery import trace_flaws, trace_strays
 from mac_runner.store.rows import CountedRows, DoneRow
 from mac_runner.store.run_state import RunState, SessionStanding, read_state
-from mac_runner.store.traces import Traces, read_traces, traces_flaw
+from mac_runner.store.traces import Traces, read_traces
 from mac_runner.store.transcripts import (
     check_acknowledged,
     decode_transcript,
     read_acknowledged,
     read_published,
+    result_flaw,
     salvaged_task,
     transcript_sizes,
 )
@@ -193,13 +194,7 @@ class RunContents:
 
     def flaw(self, row: JsonObject) -> str | None:
         """How the transcript of a row differs from what is acknowledged there; None when it does not."""
-        path = self.layout.transcript(row_id(row))
-        try:
-            read_acknowledged(self.disk, path, row)
-        except ValueError as fault:
-            return f"{path} {fault}"
-        flaw = traces_flaw(self.disk, traces_beside(path), row)
-        return None if flaw is None else f"{traces_beside(path)} {flaw}"
+        return result_flaw(self.disk, self.layout.transcript(row_id(row)), row)
 
     def failed_transcripts(self, wanted: Collection[str]) -> Iterator[JsonObject]:
         """The transcripts of the wanted conversations that failed, or whose last attempt failed and is retried.

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -49,6 +49,7 @@ from mac_runner.store.transcripts import (
     read_published,
     remade,
     remove_superseded,
+    result_flaw,
     set_aside,
     transcript_sizes,
     with_attempts,
@@ -160,7 +161,11 @@ def recover(
     is_index_exact = not is_index_ours or _is_index_exact(disk, layout, state)
     claims = {} if is_index_exact else claimed_rows(disk, layout, state.endings.__contains__)
     unsound, orphans = _unsound(disk, layout, tasks, state, repairs, is_thorough=is_thorough)
-    rows = _adopt(disk, layout, tasks, orphans, claims, state.attempts, repairs)
+    rows, refused = adopted(disk, layout, tasks, orphans, claims, state.attempts)
+    repairs.adopted += map(row_id, rows)
+    for task_id in refused:
+        set_aside(disk, layout, layout.transcript(task_id))
+        repairs.set_aside.append(task_id)
     if restore is not None:
         lost = {task_id: row for task_id, row in claims.items() if task_id not in {*repairs.adopted, *open_again}}
         rows_of_ended = state.rows(disk, layout) if unsound else ()
@@ -208,10 +213,9 @@ def is_sound(disk: Disk, layout: Layout) -> bool:
     return (
         names == state.endings.keys()
         and _is_index_exact(disk, layout, state)
-        and all(is_acknowledged(disk, layout.transcript(row_id(row)), row) for row in state.rows(disk, layout))
-        and not any(_attempt_flaws(disk, layout, state.attempts))
+        and not any(result_flaw(disk, layout.transcript(row_id(row)), row) for row in state.rows(disk, layout))
+        and not any(attempt_flaws(disk, layout, state.attempts))
         and not trace_strays(disk, layout, state)
-        and not any(trace_flaws(disk, layout, state, is_thorough=True))
     )
 
 
@@ -227,20 +231,22 @@ def claimed_rows(disk: Disk, layout: Layout, is_known: Callable[[str], bool]) ->
     return found
 
 
-def adoptable(
+def adopted(
     disk: Disk,
     layout: Layout,
-    orphans: Iterable[str],
-    *,
+    tasks: Plan,
+    orphans: Collection[str],
     claims: Mapping[str, JsonObject],
-    seeds: Mapping[str, int],
     attempts: Attempts,
-) -> Iterator[tuple[str, JsonObject | str]]:
-    """For each transcript that the journal does not acknowledge: its row, or why it cannot be adopted.
+) -> tuple[list[JsonObject], dict[str, str]]:
+    """The rows of the transcripts that the journal does not acknowledge; and why others cannot be adopted.
 
     Its task must have the seed that is planned, and its digest must be that of its index row, if there is one.
     """
-    for task_id in orphans:
+    rows: list[JsonObject] = []
+    refused: dict[str, str] = {}
+    seeds = {task.task_id: task.seed for task in tasks.those(orphans.__contains__)} if orphans else {}
+    for task_id in sorted(orphans):
         try:
             published = read_published(disk, layout, task_id)
             row, seed = published.row, entry(entry(published.transcript, "task", dict), "seed", int)
@@ -250,9 +256,10 @@ def adoptable(
                 raise ValueError("its digest is not the one in the index")
             if (flaw := traces_flaw(disk, traces_beside(layout.transcript(task_id)), row)) is not None:
                 raise ValueError(f"{traces_beside(layout.transcript(task_id)).name} {flaw}")
-            yield task_id, with_attempts(row, attempts.get(task_id, ()))
+            rows.append(with_attempts(row, attempts.get(task_id, ())))
         except ValueError as fault:
-            yield task_id, str(fault)
+            refused[task_id] = str(fault)
+    return rows, refused
 
 
 def _is_index_exact(disk: Disk, layout: Layout, state: RunState) -> bool:
@@ -285,29 +292,6 @@ def _unsound(
     repairs.missing += sorted(missing)
     repairs.set_aside += sorted(damaged)
     return missing | damaged, orphans
-
-
-def _adopt(
-    disk: Disk,
-    layout: Layout,
-    tasks: Plan,
-    orphans: Collection[str],
-    claims: Mapping[str, JsonObject],
-    attempts: Attempts,
-    repairs: Repairs,
-) -> list[JsonObject]:
-    """Adopt the unacknowledged transcripts where possible, and set the others aside; returns the adopted rows."""
-    rows: list[JsonObject] = []
-    seeds = {task.task_id: task.seed for task in tasks.those(orphans.__contains__)} if orphans else {}
-    found = adoptable(disk, layout, sorted(orphans), claims=claims, seeds=seeds, attempts=attempts)
-    for task_id, row in found:
-        if isinstance(row, str):
-            set_aside(disk, layout, layout.transcript(task_id))
-            repairs.set_aside.append(task_id)
-        else:
-            repairs.adopted.append(task_id)
-            rows.append(row)
-    return rows
 
 
 def _restore(
@@ -343,14 +327,14 @@ def _restore_attempts(
     disk: Disk, layout: Layout, tasks: Plan, attempts: Attempts, restore: Restore, repairs: Repairs
 ) -> None:
     """Write the damaged or lost transcripts of failed attempts again; leave those that cannot be made."""
-    flaws = list(_attempt_flaws(disk, layout, attempts))
-    wanted = {task_id for task_id, _ in flaws}
+    flaws = list(attempt_flaws(disk, layout, attempts))
+    wanted = {task_id for task_id, _, _ in flaws}
     if not wanted:
         return
     replies = journal.replies_of_attempts(disk, layout, wanted)
     known = {task.task_id: task for task in tasks.those(wanted.__contains__)}
     disk.make_directory(layout.attempts)
-    for task_id, number in flaws:
+    for task_id, number, _ in flaws:
         path, row = layout.attempt(task_id, number), attempts[task_id][number - 1]
         task = known.get(task_id)
         ended = None if task is None else _remade(restore, task, replies[task_id][number - 1], row)
@@ -429,13 +413,12 @@ def _mend_traces(disk: Disk, layout: Layout, state: RunState, repairs: Repairs, 
     disk.sync_directory(layout.traces)
 
 
-def _attempt_flaws(disk: Disk, layout: Layout, attempts: Attempts) -> Iterator[tuple[str, int]]:
-    """The failed attempts, as task and number, whose transcripts are not what was acknowledged."""
+def attempt_flaws(disk: Disk, layout: Layout, attempts: Attempts) -> Iterator[tuple[str, int, str]]:
+    """The failed attempts, as task and number, that are not what was acknowledged, and how they differ."""
     for task_id, failed in attempts.items():
         for number, row in enumerate(failed, start=1):
-            path = layout.attempt(task_id, number)
-            if not is_acknowledged(disk, path, row) or traces_flaw(disk, traces_beside(path), row):
-                yield task_id, number
+            if (flaw := result_flaw(disk, layout.attempt(task_id, number), row)) is not None:
+                yield task_id, number, flaw
 
 
 def _manifest(disk: Disk, layout: Layout, tasks: Plan, state: RunState, repairs: Repairs, *, is_anew: bool) -> Manifest:

@@ -13,7 +13,7 @@ before or is open again, and its failed transcript exists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from mac_runner.errors import RunDirectoryError
@@ -24,13 +24,13 @@ from mac_runner.store.layout import Layout, traces_beside
 from mac_runner.store.records import row_id
 from mac_runner.store.run_state import RunState
 from mac_runner.store.trace_log import TraceLog
-from mac_runner.store.traces import TRACES, read_traces, traces_flaw
+from mac_runner.store.traces import TRACES, read_traces
 from mac_runner.store.transcripts import (
     Attempts,
-    read_acknowledged,
     read_published,
     remove_superseded,
     replies_before_failure,
+    result_flaw,
     set_aside,
 )
 from mac_runner.types import JsonObject, RecordedReply
@@ -45,7 +45,9 @@ def failed_rows(disk: Disk, layout: Layout, state: RunState, is_wanted: Callable
     if not failed:
         return {}
     rows = {task_id: row for row in state.rows(disk, layout) if (task_id := row_id(row)) in failed}
-    _check_all(disk, layout, rows.values())
+    flaws = [flaw for task_id, row in rows.items() if (flaw := result_flaw(disk, layout.transcript(task_id), row))]
+    if flaws:
+        raise RunDirectoryError(f"{listed(flaws)}\n{repair_advice(layout.directory)}; then retry")
     return rows
 
 
@@ -63,20 +65,6 @@ def reopen(disk: Disk, layout: Layout, attempts: Attempts, task_ids: Collection[
     disk.sync_directory(layout.attempts)
     segment.write(frames)
     remove_superseded(disk, layout, attempts, task_ids)
-
-
-def _check_all(disk: Disk, layout: Layout, rows: Iterable[JsonObject]) -> None:
-    flaws: list[str] = []
-    for row in rows:
-        path = layout.transcript(row_id(row))
-        try:
-            read_acknowledged(disk, path, row)
-        except ValueError as fault:
-            flaws.append(f"{path} {fault}")
-        if (flaw := traces_flaw(disk, traces_beside(path), row)) is not None:
-            flaws.append(f"{traces_beside(path)} {flaw}")
-    if flaws:
-        raise RunDirectoryError(f"{listed(flaws)}\n{repair_advice(layout.directory)}; then retry")
 
 
 def _kept(disk: Disk, layout: Layout, failed: Sequence[JsonObject]) -> Iterator[bytes]:

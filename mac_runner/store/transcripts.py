@@ -39,7 +39,7 @@ from mac_runner.store.records import (
     tokens_json,
 )
 from mac_runner.store.trace_log import TraceLog
-from mac_runner.store.traces import TRACES, Traces, encode_traces, with_traces
+from mac_runner.store.traces import TRACES, Traces, encode_traces, traces_flaw, with_traces
 from mac_runner.types import (
     FinishReason,
     JsonObject,
@@ -401,13 +401,26 @@ def is_acknowledged(disk: Disk, path: Path, row: JsonObject) -> bool:
     return True
 
 
+def result_flaw(disk: Disk, path: Path, row: JsonObject) -> str | None:
+    """How the transcript at `path`, or its traces, differ from what `row` acknowledges; None where they do not."""
+    try:
+        read_acknowledged(disk, path, row)
+    except ValueError as fault:
+        return f"{path} {fault}"
+    flaw = traces_flaw(disk, traces_beside(path), row)
+    return None if flaw is None else f"{traces_beside(path)} {flaw}"
+
+
 def remove_superseded(disk: Disk, layout: Layout, attempts: Attempts, reopened: Iterable[str]) -> None:
     """Remove the transcripts of failed attempts, and their traces, that are still where the next attempt's will be."""
-    for task_id in reopened:
-        path = layout.transcript(task_id)
-        if is_acknowledged(disk, path, attempts[task_id][-1]):
-            disk.remove(path)
-            disk.remove(traces_beside(path))
+    for task_id in superseded(disk, layout, attempts, reopened):
+        disk.remove(layout.transcript(task_id))
+        disk.remove(traces_beside(layout.transcript(task_id)))
+
+
+def superseded(disk: Disk, layout: Layout, attempts: Attempts, reopened: Iterable[str]) -> set[str]:
+    """The conversations, of those that are open again, whose failed transcript is still where the next one will be."""
+    return {task_id for task_id in reopened if is_acknowledged(disk, layout.transcript(task_id), attempts[task_id][-1])}
 
 
 def transcript_sizes(disk: Disk, layout: Layout, tasks: Plan) -> dict[str | None, int | None]:

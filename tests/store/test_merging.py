@@ -66,7 +66,7 @@ def test_merged_shards_are_what_a_single_run_leaves(tmp_path: Path, shards: Sequ
     assert player.verified(target).findings == ()
 
 
-def test_accounts_add_up_sessions_are_numbered_anew_and_both_tell_the_runs_they_come_from(
+def test_accounts_add_up_and_sessions_are_copied_as_they_are_and_tell_the_runs_they_come_from(
     tmp_path: Path, shards: Sequence[Path]
 ) -> None:
     accounting = merged(tmp_path / "whole", *shards).contents.accounting
@@ -80,10 +80,11 @@ def test_accounts_add_up_sessions_are_numbered_anew_and_both_tell_the_runs_they_
         ("part-3", [[2, 2, 1], [5, 5, 1]]),
     ]
     for number in (1, 2, 3):
-        records = scan((tmp_path / f"whole/journal/{number:06d}.jsonl").read_bytes()).records
-        told = [(record["id"], record["session"]) for record in records if "session" in record]
-        assert told == [(str(number), number)] * len(told)
-        assert records[0]["run"] == f"part-{number}"
+        segment = (tmp_path / f"whole/journal/{number:06d}.jsonl").read_bytes()
+        head = scan(segment).records[0]
+        assert (head["run"], head["session"]) == (f"part-{number}", 1)
+        played = (shards[number - 1] / "journal/000001.jsonl").read_bytes()
+        assert segment.split(b"\n")[1:] == played.split(b"\n")[1:]
 
 
 def test_events_stand_in_the_order_of_their_times(tmp_path: Path, shards: Sequence[Path]) -> None:
