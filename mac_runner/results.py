@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -80,13 +80,14 @@ class Columns(NamedTuple):
     """What an environment puts into the list of conversations: its columns by name, and their values of an outcome."""
 
     of: Mapping[str, Column]
-    values: Callable[[JsonObject], Mapping[str, Value]]
-    """Raises RunDirectoryError for a damaged outcome."""
-    read: Callable[[bytes | msgspec.Raw], Mapping[str, Value]] | None = None
-    """The same from the outcome as JSON, without parsing what no column shows.
+    values: Callable[[Any], Mapping[str, Value]]
+    """Takes an outcome as `kind`."""
+    kind: type = dict
+    """Its fields are what the columns show; what else an outcome has is skipped where it is read."""
 
-    Raises msgspec.DecodeError or UnicodeDecodeError where `values` has to be asked: for an outcome of another kind too.
-    """
+    def read(self, outcome: JsonObject) -> Mapping[str, Value]:
+        """The values of an outcome. Raises RunDirectoryError for a damaged one."""
+        return self.values(parsed(self.kind, outcome, "the outcome in the index"))
 
 
 ExportColumn: TypeAlias = FlatColumn

@@ -7,7 +7,6 @@ without being held.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -22,7 +21,8 @@ from mac_runner.results import NO_COLUMNS, UNKNOWN, Column, Columns, Value
 from mac_runner.rewards import is_number, values_by_agent
 from mac_runner.store import RunContents
 from mac_runner.store.records import decode_json
-from mac_runner.store.rows import DoneRow, IndexRow, parse_row
+from mac_runner.store.rows import DoneRow, IndexRow, RecordedRow, parse_row, row_with
+from mac_runner.structs import decode
 from mac_runner.types import JsonObject, JsonValue
 
 ROWS_MEASURED: Final = 200
@@ -51,14 +51,14 @@ class Listed(NamedTuple):
 
     def values(self, row: JsonObject | DoneRow) -> Mapping[str, Value]:
         """The values of an index row, or of one that is still JSON. Raises RunDirectoryError for a damaged one."""
-        if isinstance(row, DoneRow):
-            return self._all(row.parsed, self._read_own(row.parsed.outcome))
-        found = parse_row(row)
-        return self._all(found, self._own(found.outcome))
+        found: IndexRow = row.parsed if isinstance(row, DoneRow) else parse_row(row)
+        metrics = metrics_of(found, self._taken) if found.metrics else {}
+        return {**_first(found), **self._own(found.outcome), **metrics, **_last(found)}
 
-    def _all(self, row: IndexRow, own: Mapping[str, Value]) -> Mapping[str, Value]:
-        metrics = metrics_of(row, self._taken) if row.metrics else {}
-        return {**_first(row), **own, **metrics, **_last(row)}
+    @property
+    def row_kind(self) -> type[RecordedRow]:
+        """What rows are best read as: then their outcomes are not read again."""
+        return row_with(self.own.kind)
 
     def with_outcomes(self, rows: Iterable[JsonObject]) -> Listed:
         """The same list with columns for what the outcomes hold, if their environment has no columns of its own."""
@@ -83,16 +83,14 @@ class Listed(NamedTuple):
         return {*_FIRST, *self.own.of, *_LAST}
 
     def _own(self, outcome: object) -> Mapping[str, Value]:
-        if not isinstance(outcome, dict) or (self.kind is not None and outcome.get("kind") != self.kind):
-            return {}
-        return self.own.values(outcome)
-
-    def _read_own(self, outcome: msgspec.Raw) -> Mapping[str, Value]:
-        """The same from JSON."""
-        if self.own.read is not None:
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                return self.own.read(outcome)
-        return self._own(decode_json(bytes(outcome)))
+        if isinstance(outcome, msgspec.Raw):
+            try:
+                outcome = decode(outcome, self.own.kind)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                outcome = decode_json(bytes(outcome))
+        if isinstance(outcome, dict):
+            return self.own.read(outcome) if self.kind in (None, outcome.get("kind")) else {}
+        return self.own.values(outcome) if isinstance(outcome, self.own.kind) else {}
 
 
 def listed(environment: str) -> Listed:

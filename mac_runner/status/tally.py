@@ -54,7 +54,7 @@ class Tally:
 
     def _values(self, outcome: JsonObject) -> Mapping[str, Value]:
         if self.columns is not None:
-            values = self.columns.values(outcome)
+            values = self.columns.read(outcome)
             return {name: values.get(name) for name, column in self.columns.of.items() if column.is_headline}
         found: dict[str, Value] = {}
         for name, value in outcome.items():

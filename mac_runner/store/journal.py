@@ -51,7 +51,7 @@ from mac_runner.store.records import (
     records_of,
     row_id,
 )
-from mac_runner.store.rows import DoneRow
+from mac_runner.store.rows import DoneRow, RecordedRow
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
@@ -238,13 +238,13 @@ class _Session(_Record):
     shard: tuple[int, int] | None = None
 
 
-def done_row(line: Line) -> DoneRow | None:
+def done_row(line: Line, kind: type[RecordedRow] = RecordedRow) -> DoneRow | None:
     """What a line says that is one intact `done` frame; None for any other line. Nothing is parsed."""
     match = _DONE.match(line.data, CHECKSUM_CHARS)
     if match is None or not line.data.startswith(_ROW, match.end()) or not is_intact(line.data):
         return None
     # No key of the frame comes after the row.
-    return DoneRow(id_of(match), line.data[match.end() + len(_ROW) : -1])
+    return DoneRow(id_of(match), line.data[match.end() + len(_ROW) : -1], kind)
 
 
 def done_rows(disk: Disk, layout: Layout, session: int) -> Iterator[DoneRow]:

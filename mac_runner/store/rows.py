@@ -6,10 +6,10 @@ over guesses would be worse than none.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Any, Literal
+from functools import cache, cached_property
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
@@ -118,12 +118,21 @@ class RecordedRow(IndexRow, frozen=True, kw_only=True):
     policy: dict[str, tuple[int, int]] = {}
 
 
+@cache
+def row_with(outcome: type) -> type[RecordedRow]:
+    """A row as a `done` frame has it, whose outcome is read with the rest, as this type or null."""
+    fields = [("outcome", outcome | None)]
+    made = msgspec.defstruct("RowWithOutcome", fields, bases=(RecordedRow,), frozen=True, kw_only=True)
+    return cast("type[RecordedRow]", made)
+
+
 @dataclass
 class DoneRow:
-    """A `done` record whose index row is still JSON."""
+    """A `done` record whose index row is still JSON, and what that is read as where it fits."""
 
     task_id: str
     json: bytes
+    kind: type[RecordedRow] = RecordedRow
 
     @classmethod
     def of(cls, row: JsonObject) -> DoneRow:
@@ -134,7 +143,7 @@ class DoneRow:
     def parsed(self) -> RecordedRow:
         """The row, decoded once for all who read on. Raises ValueError naming the key that does not fit."""
         try:
-            return decode(self.json, RecordedRow)
+            return decode(self.json, self.kind)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             # The slower decoder takes half a surrogate pair, and the error of the conversion names the key.
             row = self.whole()
@@ -156,8 +165,8 @@ class CountedRows:
 
     def __init__(self) -> None:
         self.turns = self.corrections = self.defaults = 0
-        self.unusable: dict[str, Counter[str]] = {}
-        self.taken: dict[str, Counter[str]] = {}
+        self.unusable = defaultdict[str, Counter[str]](Counter)
+        self.taken = defaultdict[str, Counter[str]](Counter)
 
     def add(self, counts: Counts) -> None:
         """Add those of one more row."""
@@ -165,9 +174,9 @@ class CountedRows:
         self.corrections += counts.corrections
         self.defaults += counts.defaults
         for name, causes in counts.unusable.items():
-            self.unusable.setdefault(name, Counter()).update(causes)
+            self.unusable[name].update(causes)
         for name, found in counts.turns_by_definition.items():
-            taken = self.taken.setdefault(name, Counter())
+            taken = self.taken[name]
             taken["turns"] += found.turns
             taken["defaults"] += found.defaults
 

@@ -21,7 +21,7 @@ from mac_runner.store import journal
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
 from mac_runner.store.layout import Layout
 from mac_runner.store.records import Line, blocks, encode_json, entry, matched_lines, records_of
-from mac_runner.store.rows import DoneRow
+from mac_runner.store.rows import DoneRow, RecordedRow
 from mac_runner.store.run_state import RunState
 from mac_runner.types import JsonObject, RecordedReply
 
@@ -62,11 +62,12 @@ class _Segment:
 
 
 class JournalTail:
-    """The journal of a run directory, as far as it was read."""
+    """The journal of a run directory, as far as it was read; its index rows are read as `kind` where they fit."""
 
-    def __init__(self, disk: Disk, layout: Layout) -> None:
+    def __init__(self, disk: Disk, layout: Layout, kind: type[RecordedRow] = RecordedRow) -> None:
         self._disk = disk
         self.layout = layout
+        self._kind = kind
         self.state = RunState()
         self.replied: set[str] = set()
         """The tasks that have a reply and have not ended."""
@@ -128,16 +129,17 @@ class JournalTail:
             if not block.is_ended:
                 break
             at = start + block.offset
-            for line, is_reply, task_id in _frames(block.data):
-                if is_reply:
-                    self._note(task_id, Place(segment.session, at + line.offset, line.size_bytes), touched)
+            for match, place, end in matched_lines(_FRAME, block.data):
+                if match[2] == b"reply":
+                    # A reply is parsed when its conversation is asked for.
+                    self._note(journal.id_of(match), Place(segment.session, at + place, end - place), touched)
                     continue
-                end = at + line.offset + line.size_bytes
-                if (found := journal.done_row(line)) is not None:
-                    is_anew |= self._apply(path, found, end, on_row)
+                line = Line(place, end - place, block.data[place:end], True)
+                if (found := journal.done_row(line, self._kind)) is not None:
+                    is_anew |= self._apply(path, found, at + end, on_row)
                     continue
                 for record in records_of(line)[0]:
-                    is_anew |= self._apply(path, journal.check_record(path, record), end, on_row)
+                    is_anew |= self._apply(path, journal.check_record(path, record), at + end, on_row)
             segment.offset = at + len(block.data) + block.dropped + 1
             if is_over():
                 return is_anew, False
@@ -205,12 +207,3 @@ class JournalTail:
         self.replied.clear()
         self._places.clear()
         self._segments.clear()
-
-
-def _frames(data: bytes) -> Iterator[tuple[Line, bool, str]]:
-    """The lines that have a frame: each with its offset, whether it is a reply, and its id."""
-    for match, start, end in matched_lines(_FRAME, data):
-        is_reply = match[2] == b"reply"
-        # A reply is parsed when its conversation is asked for.
-        line = Line(start, end - start, b"" if is_reply else data[start:end], True)
-        yield line, is_reply, journal.id_of(match)

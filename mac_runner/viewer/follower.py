@@ -275,7 +275,7 @@ class Follower:
             # Pages know rows by their version: those of another run are never taken for rows of this one.
             self._version += self._tail is not None
             self._resolved = resolved
-            self._tail = JournalTail(self._disk, layout)
+            self._tail = JournalTail(self._disk, layout, Listing(resolved, self._version).table.how.row_kind)
             self._clear()
         self._layout = self._tail.layout = layout
         self._marks, self._replays = marks, None

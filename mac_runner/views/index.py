@@ -95,7 +95,7 @@ def _number(value: Value) -> float | None:
 
 def _word_column(rows: Sequence[str | None]) -> WordColumn:
     codes = _numbered(word for word in rows if word is not None)
-    return WordColumn(tuple(codes), tuple(map({**codes, None: -1}.__getitem__, rows)))
+    return WordColumn(tuple(codes), tuple(-1 if word is None else codes[word] for word in rows))
 
 
 def _words_column(rows: Sequence[tuple[str, ...]]) -> WordsColumn:

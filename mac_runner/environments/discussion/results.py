@@ -171,9 +171,8 @@ def discussion_figures(summary: JsonObject, measures: Sequence[Measure] = ALL_ME
     return figures
 
 
-def discussion_values(outcome: JsonObject) -> Mapping[str, Value]:
+def discussion_values(result: DiscussionResult) -> Mapping[str, Value]:
     """The columns of one discussion; `right` is empty where the question has no right answer."""
-    result = parsed(DiscussionResult, outcome, "the outcome in the index")
     correct = result.correct_answer_id
     return {
         "question": result.question_id,
@@ -204,6 +203,7 @@ DISCUSSION_COLUMNS: Final = Columns(
         "agent": Column("words", is_listed=False),
     },
     discussion_values,
+    DiscussionResult,
 )
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, TypeAlias
 
-from mac_runner.environments.town_of_salem.game import GAMES, WINS, GameResult
+import msgspec
+
+from mac_runner.environments.town_of_salem.game import GAMES, WINS
 from mac_runner.environments.town_of_salem.measures import MEASURES, Game, Seat, default_shares, seat_tables
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.record import AGENT_COLUMNS, CONVERSATION_COLUMNS, EXPORTS, moments
@@ -39,7 +42,6 @@ from mac_runner.results import (
     section,
     with_defaults_column,
 )
-from mac_runner.structs import decode
 from mac_runner.types import JsonObject
 
 RANKING_GAMES_MIN: Final = 20
@@ -145,33 +147,45 @@ def game_rewards(outcome: JsonObject, agent: str) -> Mapping[str, float]:
 
 _FACTIONS: Final = tuple(faction.value for faction in Faction)
 _LISTED: Final = frozenset({Faction.TOWN, Faction.MAFIA, Faction.NEUTRAL})
+_SIDES_KEPT: Final = 1_000
+"""A list has a hundred thousand games, and most have the same sides."""
 
 
-def _values(game: GameResult) -> Mapping[str, Value]:
-    """The columns of one game. It was won by the factions that the table of wins counts.
+class _Part(msgspec.Struct, frozen=True):
+    """Who played for a faction, and whether it won. Several players of a game may have the same part."""
+
+    definition: str
+    model: str
+    faction: str
+    won: bool
+
+
+class _Listed(msgspec.Struct, frozen=True, tag_field="kind", tag="game"):
+    """What the list has of a game."""
+
+    ending: str
+    days: int
+    winners: frozenset[str]
+    players: frozenset[_Part]
+
+
+def _values(game: _Listed) -> Mapping[str, Value]:
+    """The columns of one game."""
+    return {"ending": game.ending, "days": game.days, **_sides(game.winners, game.players)}
+
+
+@lru_cache(_SIDES_KEPT)
+def _sides(winners: frozenset[str], parts: frozenset[_Part]) -> Mapping[str, Value]:
+    """Who played for which side. It was won by the factions that the table of wins counts.
 
     A faction's column has the agent definitions that played for it; `won_by` has those with a player who won.
     """
-    # One loop: a list has a hundred thousand games.
-    sides: dict[str, set[str]] = {faction: set() for faction in _FACTIONS}
-    definitions, models, won_by, winners = set[str](), set[str](), set[str](), set(game.winners)
-    for player in game.players:
-        definition, faction = player.definition, player.faction
-        definitions.add(definition)
-        models.add(player.model)
-        if faction in sides:
-            sides[faction].add(definition)
-        if player.won:
-            winners.add(faction)
-            won_by.add(definition)
     return {
-        "winner": sorted(winners),
-        "ending": game.ending,
-        "days": game.days,
-        **{faction: sorted(found) for faction, found in sides.items()},
-        "definition": sorted(definitions),
-        "model": sorted(models),
-        "won_by": sorted(won_by),
+        "winner": sorted(winners | {part.faction for part in parts if part.won}),
+        **{faction: sorted({part.definition for part in parts if part.faction == faction}) for faction in _FACTIONS},
+        "definition": sorted({part.definition for part in parts}),
+        "model": sorted({part.model for part in parts}),
+        "won_by": sorted({part.definition for part in parts if part.won}),
     }
 
 
@@ -185,8 +199,8 @@ _COLUMNS: Final = Columns(
         "model": Column("words", is_listed=False),
         "won_by": Column("words", is_listed=False),
     },
-    lambda outcome: _values(parsed(GameResult, outcome, "the outcome in the index")),
-    lambda outcome: _values(decode(outcome, GameResult)),
+    _values,
+    _Listed,
 )
 
 
