@@ -17,7 +17,8 @@ from mac_runner.runs.recorded import recorded_plan
 from mac_runner.runs.summary import summary_of
 from mac_runner.status import progress_bar
 from mac_runner.store import Disk, VerifyReport, merge_runs, read_run
-from mac_runner.store.identity import grid_of, repair_advice, run_command
+from mac_runner.store.identity import repair_advice, run_command
+from mac_runner.store.layout import Layout
 
 _FINDINGS_SHOWN_MAX = 50
 
@@ -115,7 +116,7 @@ def retry(directory: Path, *, concurrency: int | None, is_quiet: bool, is_live: 
 
 def _say_tables(directory: Path) -> None:
     """Say which command updates the tables of the grid that a run belongs to."""
-    if (grid := grid_of(Disk(), directory)) is not None:
+    if (grid := Layout.at(Disk(), directory).grid) is not None:
         say(f"{grid}: its tables are brought up to date by: {run_command(Disk(), directory)}")
 
 

@@ -16,7 +16,7 @@ from mac_runner.plan import CLAIMED_MAX, AutoShard, parse_shard
 from mac_runner.runs.claims import check
 from mac_runner.runs.play import results_if_complete
 from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
-from mac_runner.store import read_leases
+from mac_runner.store import Disk, read_leases
 
 SHARDS_PER_WORKER: Final = 8
 """More of them make the end of a job more even, and cost a claim each."""
@@ -62,7 +62,7 @@ def submit(request: SubmitRequest, *, is_dry: bool, is_quiet: bool) -> Exit:
 def _claimed(request: SubmitRequest) -> ExperimentSet:
     """What the workers will play, checked as each of them would: the experiment, and the directory."""
     chosen = set_up(request.run)
-    known = (record.of for setup in chosen.setups if (record := read_leases(setup.directory)) is not None)
+    known = (record.of for setup in chosen.setups if (record := read_leases(Disk(), setup.layout)) is not None)
     wanted = -(-SHARDS_PER_WORKER * request.nodes // len(chosen.setups))
     shard = parse_shard(f"auto/{request.shards or next(known, min(wanted, CLAIMED_MAX))}")
     assert isinstance(shard, AutoShard), "auto/N is one"

@@ -20,7 +20,7 @@ from mac_runner.runs.stream import OpenRun
 from mac_runner.runs.summary import grid_results
 from mac_runner.store import Disk, LeasesRecord, open_grid
 from mac_runner.store.grid import join_grid
-from mac_runner.store.layout import LEASES, SUMMARY, lease_directory
+from mac_runner.store.layout import SUMMARY
 from mac_runner.store.leases import begin_leases, check_leases, make_claimable
 from mac_runner.store.lock import Owner, read_owner
 
@@ -85,13 +85,12 @@ class Claims:
 
 def place_of(part: Setup) -> Path:
     """Where the holder of a shard leaves its note."""
-    assert part.lease is not None, "only a part of a set that is claimed is a shard"
-    return lease_directory(part.directory, part.lease.shard)
+    return part.layout.place
 
 
 def holder(part: Setup) -> Owner | None:
     """Who has left a note at a shard, or has the whole run."""
-    return read_owner(Disk(), place_of(part)) or read_owner(Disk(), part.directory)
+    return read_owner(Disk(), place_of(part)) or read_owner(Disk(), part.layout.root)
 
 
 def is_free(part: Setup) -> bool:
@@ -106,8 +105,7 @@ def is_complete(part: Setup) -> bool:
 
 def prepare(part: Setup) -> None:
     """Make the place of a shard's lock, so that it can be locked."""
-    assert part.lease is not None, "only a part of a set that is claimed is a shard"
-    make_claimable(part.directory, part.lease.shard)
+    make_claimable(Disk(), place_of(part))
 
 
 def shards_left(chosen: ExperimentSet) -> dict[str, list[Shard]]:
@@ -121,15 +119,20 @@ def shards_left(chosen: ExperimentSet) -> dict[str, list[Shard]]:
     return left
 
 
+def is_leased(setup: Setup) -> bool:
+    """Whether workers claim shards of an experiment."""
+    return Disk().exists(setup.layout.leases)
+
+
 def is_finished(setup: Setup) -> bool:
     """Whether nothing is left to do for any worker in the directory of an experiment."""
-    return not Disk().exists(setup.directory / LEASES) and setup.is_complete(despite_settings=True)
+    return not is_leased(setup) and setup.is_complete(despite_settings=True)
 
 
 def check(chosen: ExperimentSet) -> None:
     """Refuse a directory that these shards have no place in; changes nothing."""
     for setup in chosen.setups:
-        check_leases(setup.directory, _record(chosen, setup), setup.loaded.resolved)
+        check_leases(Disk(), setup.layout, _record(chosen, setup), setup.loaded.resolved)
 
 
 def begin(chosen: ExperimentSet, left: Iterable[str], clock: Clock) -> None:
@@ -140,7 +143,8 @@ def begin(chosen: ExperimentSet, left: Iterable[str], clock: Clock) -> None:
     for setup in chosen.setups:
         if setup.slug in wanted:
             at = iso(clock.utc_now())
-            begin_leases(setup.directory, _record(chosen, setup), setup.loaded.resolved, setup.tasks, at=at)
+            record = _record(chosen, setup)
+            begin_leases(Disk(), setup.layout, record, setup.loaded.resolved, setup.tasks, at=at)
 
 
 def is_over(chosen: ExperimentSet) -> bool:

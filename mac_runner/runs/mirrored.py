@@ -39,5 +39,5 @@ def mirrored(
 def _finished(chosen: ExperimentSet) -> Iterator[Path]:
     """The run directories in which nothing is left to play: a copy of them may have failed before."""
     for setup in chosen.setups:
-        if read_owner(Disk(), setup.directory) is None and setup.is_complete(despite_settings=True):
+        if read_owner(Disk(), setup.layout.root) is None and setup.is_complete(despite_settings=True):
             yield setup.directory

@@ -244,7 +244,8 @@ class Player:
 
         def open_whole(setup: Setup) -> OpenRun:
             served = plan_engines([setup], chosen.setups, self.clock, lambda _line: None, is_dry=True)
-            return self._open(setup, served, has_accounts=chosen.grid is None, watch=watch)
+            is_alone = chosen.grid is None
+            return self._open(setup, served, is_guarded=not is_alone, has_accounts=is_alone, watch=watch)
 
         while not claims.is_over(chosen):
             claims.check(chosen)
@@ -369,9 +370,6 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
     assert chosen.known is not None
     accounting = grid_usage(chosen.directory, chosen.name)
     results = grid_results(chosen, chosen.known, accounting, lambda _setup: True)
-    for row in results.rows:
-        if row.summary is not None:
-            _write_summary(chosen.directory / row.slug, row.summary, clock)
     write_tables(chosen.directory, results.files(), clock=clock)
     ended = f"all {len(chosen.setups)} combinations are complete"
     return Results(results.summary, ended, results.rows, results.compared)

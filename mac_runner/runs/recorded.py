@@ -82,6 +82,7 @@ def recorded_setup(
     return Setup(
         loaded=replace(loaded, experiment=experiment),
         directory=contents.layout.directory,
+        grid=contents.layout.grid,
         environment=lambda: environment,
         lineup=environment.lineup,
         transcript_bytes_min=environment.transcript_bytes_min,

@@ -36,7 +36,7 @@ from mac_runner.section import KeyPath
 from mac_runner.store import Disk, GridRecord, Survey, grid_entries, is_complete, read_grid, survey
 from mac_runner.store.fork import is_fork
 from mac_runner.store.identity import read_config
-from mac_runner.store.layout import EVENTS, Lease
+from mac_runner.store.layout import Layout, Lease
 from mac_runner.store.mirror import NOT_HERE, file_system, is_url
 from mac_runner.types import JsonObject, Lineup
 
@@ -71,6 +71,8 @@ class Setup:
     """Builds the environment. A grid of hundreds builds each one when its turn comes."""
     lineup: Lineup | None
     transcript_bytes_min: int
+    grid: Path | None = None
+    """The directory of the grid that it is a combination of, where `directory` names it."""
     combination: Combination | None = None
     """The experiment's place in a grid."""
     limit: int | None = None
@@ -106,6 +108,11 @@ class Setup:
         return self.experiment.conversation_config.environment
 
     @property
+    def layout(self) -> Layout:
+        """The paths of its run."""
+        return Layout(directory=self.directory, experiment_name=self.name, grid=self.grid, lease=self.lease)
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What to know before the conversations of all shards run."""
         spec, settings = self.experiment.spec, self.experiment.environment_settings
@@ -134,7 +141,7 @@ class Setup:
         samples = self.experiment.conversation_config.samples_per_task
         heads: dict[int, Shard | None] = {}
         for shard in islice(claimed.shards(), self.tasks.deals):
-            lease = Lease(shard=shard, samples=samples, events=events or self.directory / EVENTS, heads=heads)
+            lease = Lease(shard=shard, samples=samples, events=events or self.layout.events, heads=heads)
             yield shard, replace(self, lease=lease)
 
     def restoration(self, environment: Environment) -> Restoration:
@@ -154,6 +161,7 @@ class Setup:
             resolved=self.loaded.resolved,
             tasks=self.tasks,
             shard=self.shard,
+            grid=self.grid,
         )
 
     def is_complete(self, *, despite_settings: bool = False) -> bool:
@@ -167,6 +175,7 @@ class Setup:
             resolved=self.loaded.resolved,
             tasks=self.tasks,
             shard=self.shard,
+            grid=self.grid,
             lease=self.lease,
             despite_settings=despite_settings,
         )
@@ -221,7 +230,14 @@ class ExperimentSet:
         """The same, with absolute paths where code of others takes part, which may change the working directory."""
         if not any(setup.experiment.plugins or setup.experiment.metric_plugins for setup in self.setups):
             return self
-        setups = tuple(replace(setup, directory=setup.directory.absolute()) for setup in self.setups)
+        setups = tuple(
+            replace(
+                setup,
+                directory=setup.directory.absolute(),
+                grid=None if setup.grid is None else setup.grid.absolute(),
+            )
+            for setup in self.setups
+        )
         return replace(self, directory=self.directory.absolute(), setups=setups)
 
     def by_definition(self) -> Iterator[Setup]:
@@ -265,7 +281,7 @@ def _of_one(request: RunRequest, loaded: Loaded) -> ExperimentSet:
     refuse_report(loaded)
     directory = _directory(request, name)
     _refuse_fork(directory)
-    loaded = as_begun(loaded, _configs(directory))
+    loaded = as_begun(loaded, _configs(Layout(directory=directory, experiment_name=name)))
     environment = _checked_environment(loaded)
     setup = Setup(
         loaded=loaded,
@@ -317,11 +333,14 @@ def _refuse_fork(directory: Path) -> None:
 
 
 def _of_combination(request: RunRequest, combination: Combination, directory: Path) -> Setup:
-    loaded = as_begun(combination.loaded, _configs(directory / combination.slug))
+    place = directory / combination.slug
+    name = combination.loaded.experiment.experiment_metadata.experiment_name
+    loaded = as_begun(combination.loaded, _configs(Layout(directory=place, experiment_name=name, grid=directory)))
     environment = _checked_environment(loaded)
     return Setup(
         loaded=loaded,
-        directory=directory / combination.slug,
+        directory=place,
+        grid=directory,
         environment=lambda: build_environment(loaded.experiment),
         lineup=environment.lineup,
         transcript_bytes_min=environment.transcript_bytes_min,
@@ -331,10 +350,10 @@ def _of_combination(request: RunRequest, combination: Combination, directory: Pa
     )
 
 
-def _configs(directory: Path) -> Iterator[JsonObject]:
-    """The config recorded in a run directory, where there is one that can be read."""
+def _configs(layout: Layout) -> Iterator[JsonObject]:
+    """The recorded config of a run, where there is one that can be read."""
     with suppress(RunDirectoryError):  # Whoever opens it says what is wrong.
-        yield read_config(Disk(), directory)
+        yield read_config(Disk(), layout)
 
 
 def _checked_environment(loaded: Loaded) -> Environment:

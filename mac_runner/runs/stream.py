@@ -80,14 +80,13 @@ class OpenRun:
         if not (self.run.has_begun or self.is_exhausted):
             self.run.withdraw()
             return
-        if self.run.layout.lease is not None:  # What is of the whole run is left to who has it.
-            self.run.begin()
-            self.run.close()
-            return
         with self.run:
-            self.summary = summary_of(self.run.contents())
-            self.run.write_summary(self.summary)
-        if self.run.counts.done == self.run.counts.planned:
+            if self.run.layout.is_whole:
+                self.summary = summary_of(self.run.contents())
+                self.run.write_summary(self.summary)
+            else:
+                self.run.begin()
+        if self.run.layout.lease is None and self.run.counts.done == self.run.counts.planned:
             self.on_complete()
 
 
@@ -122,6 +121,7 @@ def open_setup(
         tasks=setup.tasks,
         clock=clock,
         shard=setup.shard,
+        grid=setup.grid,
         lease=setup.lease,
         is_retried=is_retried,
         is_guarded=is_guarded,

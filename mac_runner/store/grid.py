@@ -1,7 +1,8 @@
-"""The directory of a grid: its record, its sessions, its tables, and how far it is.
+"""The directory of a grid: its record, its sessions, what is derived of all combinations, and how far it is.
 
-Each combination of a grid has a run directory of its own, complete in itself, with a writer of its own. Here is what
-concerns all of them together: `grid.yaml`, and in its own journal and events when engines ran and what they used.
+Each combination of a grid is a run in this directory, with a writer of its own, segments of its own and the one
+`transcripts/` of all. Here is what concerns all of them together: `grid.yaml`, in segments of its own when engines ran
+and what they used, and index, manifest and tables, which a session of the grid writes when it ends.
 
 A combination that is not asked for any more stays where it is, and is marked so. The session that first asked for it is
 kept, so a grid that grew shows which part came when.
@@ -17,17 +18,18 @@ from typing import Final
 
 import yaml
 
-from mac_runner.clock import Clock
+from mac_runner.clock import Clock, iso
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.results import section
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.head import has_run, places_of_work
 from mac_runner.store.identity import read_yaml, with_digest
-from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
+from mac_runner.store.layout import CONFIG, EXPERIMENTS, GRID, GRID_HEAD, Layout, check_name
 from mac_runner.store.leases import rivals
 from mac_runner.store.lock import RunLock, locked, most_alive
 from mac_runner.store.machine import Machine
+from mac_runner.store.manifest import Manifest, index_line, write_manifest
 from mac_runner.store.reader import Standing, added_counts, read_run, read_standing
 from mac_runner.store.records import encode_json, entry, foreign_format, objects
 from mac_runner.store.run_state import (
@@ -110,18 +112,12 @@ def read_grid(directory: Path, *, disk: Disk | None = None) -> GridRecord | None
         raise RunDirectoryError(
             f"{directory} is the run directory of one experiment, and no place for a grid; choose another with --out"
         )
-    names = [name for name in disk.names(directory) if not name.startswith(".")]
-    if strays := [name for name in names if not _is_bare(disk, directory / name)]:
+    if strays := [name for name in disk.names(directory) if not name.startswith(".")]:
         raise RunDirectoryError(
             f"{directory} holds {strays[0]!r} and no {path.name}, so it is not the directory of a grid; choose an "
             "empty or a new one with --out"
         )
     return None
-
-
-def _is_bare(disk: Disk, path: Path) -> bool:
-    """Whether it is the place of a combination that has not begun, all that a killed start of a grid leaves."""
-    return disk.is_directory(path) and all(name.startswith(".") for name in disk.names(path))
 
 
 def encode_grid(record: GridRecord) -> bytes:
@@ -210,10 +206,31 @@ class GridRun(Recorder):
         return grid_accounting(self._directory, self.record.name, disk=self._log.disk)
 
     def write_tables(self, files: Mapping[str, bytes]) -> None:
-        """Put files into the directory; those with other contents are replaced."""
+        """Put files into the directory, those with other contents are replaced; and write index and manifest."""
         self.begin()
         self.drain()
+        write_whole(self._log.disk, self._log.layout, self.record, at=iso(self._log.clock.utc_now()))
         _put_all(self._log.disk, self._directory, files)
+
+
+def write_whole(disk: Disk, layout: Layout, record: GridRecord, *, at: str) -> None:
+    """Write index and manifest of all combinations, in their order, each in the order of its tasks."""
+    manifest = Manifest(record.name, {}, is_ordered=True)
+    disk.write_atomic(layout.index, _index_lines(disk, layout, record, manifest))
+    write_manifest(disk, layout, manifest, updated_at=at)
+
+
+def _index_lines(disk: Disk, layout: Layout, record: GridRecord, manifest: Manifest) -> Iterator[bytes]:
+    """The rows of each combination with its name and its values; notes its tasks in the manifest."""
+    for known in record.entries:
+        if not has_run(layout.directory / known.slug, disk=disk):
+            continue
+        contents = read_run(layout.directory / known.slug, disk=disk)
+        manifest.plan(contents.planned())
+        for task_id, ending in contents.state.endings.items():
+            manifest.settle(task_id, ending.status)
+        for row in contents.rows_in_task_order():
+            yield index_line({**row, "combination": known.slug, "values": dict(known.values)})
 
 
 def join_grid(directory: Path, asked: GridRecord, *, disk: Disk | None = None) -> None:
@@ -255,12 +272,14 @@ def open_grid(
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=asked.name)
     read_grid(directory, disk=disk)
-    lock = RunLock(disk, directory, clock=clock, say=say, rivals=lambda: rivals(disk, directory))
+    lock = RunLock(disk, directory, clock=clock, say=say, rivals=lambda: rivals(disk, layout))
     try:
         if needs:
             check_room(disk, layout, Need.of_all(needs))
         known = read_grid(directory, disk=disk)
-        disk.sweep(directory)
+        journals = (layout.journal / name for name in disk.names(layout.journal))
+        for place in (*layout.swept, directory / EXPERIMENTS, *filter(disk.is_directory, journals)):
+            disk.sweep(place)
         number = max(journal.sessions(disk, layout), default=0) + 1
         record = (known or GridRecord(name=asked.name, profile=asked.profile, asked={})).extended(asked, number)
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from mac_runner.errors import RunDirectoryError
+from mac_runner.plan import task_name
 from mac_runner.results import section
+from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import read_config
-from mac_runner.store.layout import CONFIG, EVENTS, LEASE_DIRECTORIES, LEASES, MANIFEST, WORKERS, Layout
+from mac_runner.store.layout import EVENTS, WORKERS, Layout
+from mac_runner.store.leases import directories_in, lease_places, read_leases
 from mac_runner.store.manifest import read_manifest
 from mac_runner.types import JsonObject
 
@@ -26,29 +30,45 @@ class RunHead(NamedTuple):
 
 def has_run(directory: Path, *, disk: Disk | None = None) -> bool:
     """Whether a run was begun in a directory."""
-    return (disk or Disk()).exists(directory / MANIFEST)
+    disk = disk or Disk()
+    layout = Layout.at(disk, directory)
+    return disk.exists(layout.config) and (layout.grid is not None or disk.exists(layout.manifest))
 
 
 def read_head(directory: Path, *, disk: Disk | None = None) -> RunHead:
     """What says what the run in a directory is. Raises RunDirectoryError when there is none."""
     disk = disk or Disk()
-    resolved = read_config(disk, directory)
-    if not disk.exists(directory / MANIFEST):
+    layout = Layout.at(disk, directory)
+    resolved = read_config(disk, layout)
+    if not has_run(directory, disk=disk):
         raise RunDirectoryError(f"{directory} was never started fully; run the same command again")
     name = section(resolved, "experiment_metadata").get("experiment_name")
     if not isinstance(name, str):
-        raise RunDirectoryError(f"{directory / CONFIG} names no experiment; put back the file that the run wrote")
-    layout = Layout(directory=directory, experiment_name=name)
+        raise RunDirectoryError(f"{layout.config} names no experiment; put back the file that the run wrote")
+    layout = replace(layout, experiment_name=name)
+    if layout.grid is not None:
+        return RunHead(layout, resolved, _planned(disk, layout), frozenset())
     found = read_manifest(disk, layout)
     ended = frozenset(task_id for task_id in found.planned if found.statuses[task_id] in ("finished", "failed"))
     return RunHead(layout, resolved, found.planned, ended)
 
 
+def _planned(disk: Disk, layout: Layout) -> dict[str, int]:
+    """The tasks of a combination, as its sessions planned them, and its shards."""
+    leases = read_leases(disk, layout)
+    indexes = set(range(0 if leases is None else leases.conversations))
+    for session in journal.heads(disk, layout):
+        for first, last, step in session.planned:
+            indexes.update(range(first, last + 1, step))
+    return {task_name(layout.experiment_name, index): index for index in sorted(indexes)}
+
+
 def event_logs(directory: Path, *, disk: Disk | None = None) -> list[Path]:
     """The event logs of a run or a grid: its own, and those of the workers that came."""
     disk = disk or Disk()
-    logs = (place / EVENTS for place in worker_directories(directory, disk=disk))
-    return [directory / EVENTS, *filter(disk.is_file, logs)]
+    root = Layout.at(disk, directory).root
+    logs = (place / EVENTS for place in worker_directories(root, disk=disk))
+    return [root / EVENTS, *filter(disk.is_file, logs)]
 
 
 def worker_directories(directory: Path, *, disk: Disk | None = None) -> list[Path]:
@@ -59,12 +79,6 @@ def worker_directories(directory: Path, *, disk: Disk | None = None) -> list[Pat
 def places_of_work(directory: Path, *, disk: Disk | None = None) -> list[Path]:
     """Where those leave notes who work on a run or a grid: in it, and while shards are claimed, also below it."""
     disk = disk or Disk()
-    if disk.exists(directory / CONFIG) and not disk.exists(directory / LEASES):
-        return [directory]
-    return [directory, *worker_directories(directory, disk=disk), *directories_in(disk, directory / LEASE_DIRECTORIES)]
-
-
-def directories_in(disk: Disk, directory: Path) -> list[Path]:
-    """The directories in a directory, but for those that systems make."""
-    named = (directory / name for name in disk.names(directory) if not name.startswith("."))
-    return [place for place in named if disk.is_directory(place)]
+    root = Layout.at(disk, directory).root
+    leases = [*lease_places(disk, root)]
+    return [root, *(worker_directories(root, disk=disk) if leases else ()), *leases]

@@ -26,7 +26,6 @@ from mac_runner.store.disk import Disk
 from mac_runner.store.layout import (
     CONFIG,
     GRID,
-    GRID_HEAD,
     INDEX_SUFFIX,
     LEASE_DIRECTORIES,
     LEASES,
@@ -34,6 +33,7 @@ from mac_runner.store.layout import (
     SHARD,
     WORKERS,
     Layout,
+    task_id_of,
 )
 from mac_runner.store.lock import read_owner
 from mac_runner.store.records import encode_json, entry, foreign_format
@@ -78,9 +78,9 @@ def _digest(values: JsonObject) -> str:
     return hashlib.sha256(encode_json(values)).hexdigest()
 
 
-def read_config(disk: Disk, directory: Path) -> JsonObject:
-    """The resolved config of a run directory. Raises RunDirectoryError for none, and for one of another edition."""
-    path = _config(disk, directory)
+def read_config(disk: Disk, layout: Layout) -> JsonObject:
+    """The resolved config of a run. Raises RunDirectoryError for none, and for one of another edition."""
+    path = _config(disk, layout)
     return _current(path, read_yaml(disk, path))
 
 
@@ -91,15 +91,15 @@ def _current(path: Path, config: JsonObject) -> JsonObject:
     return config
 
 
-def _config(disk: Disk, directory: Path) -> Path:
-    """The file with the config of a run directory. Raises RunDirectoryError where there is none."""
-    path = directory / CONFIG
+def _config(disk: Disk, layout: Layout) -> Path:
+    """The file with the config of a run. Raises RunDirectoryError where there is none."""
+    directory, path = layout.directory, layout.config
     if not disk.exists(path):
         if disk.exists(directory / GRID):
             raise RunDirectoryError(
-                f"{directory} holds a grid of runs; name the directory of one of its combinations, which are in it"
+                f"{directory} holds a grid of runs; name one of its combinations, such as {directory}/SLUG"
             )
-        if (owner := read_owner(disk, directory)) is not None:
+        if (owner := read_owner(disk, layout.root)) is not None:
             raise RunDirectoryError(f"{directory} is no run directory yet: nothing was played by {owner}; look later")
         raise RunDirectoryError(
             f"{directory} is not a run directory: it has no {path.name} in it; name one made by a run"
@@ -107,12 +107,13 @@ def _config(disk: Disk, directory: Path) -> Path:
     return path
 
 
-def is_untouched(disk: Disk, directory: Path) -> bool:
+def is_untouched(disk: Disk, layout: Layout) -> bool:
     """Whether a run can begin here. Raises RunDirectoryError when the directory is used for something else."""
     # The names first: the config is written before everything else, so a run that begins at the same time, let in by a
     # broken lock, is not mistaken for something else.
-    names = disk.names(directory)
-    if disk.exists(directory / CONFIG):
+    directory = layout.directory
+    names = disk.names(directory) if layout.grid is None else ()
+    if disk.exists(layout.config):
         return False
     if disk.exists(directory / MERGE_MARK):
         raise RunDirectoryError(
@@ -135,7 +136,7 @@ def changes(disk: Disk, layout: Layout, resolved: JsonObject) -> IdentityDiff:
     Values that are not those that were written are damage where the digest of these is that of `resolved`. Raises
     IdentityError naming every field that may not change.
     """
-    path = _config(disk, layout.directory)
+    path = _config(disk, layout)
     try:
         there, digest = _values(disk, path)
     except RunDirectoryError:
@@ -182,15 +183,16 @@ def _short(value: JsonValue) -> str:
 
 
 def is_unplayed(disk: Disk, layout: Layout) -> bool:
-    """Whether a run directory has no reply, transcript, ending or death, and no unknown file."""
+    """Whether a run has no reply, transcript, ending or death, and its directory no unknown file."""
+    transcripts = filter(None, map(task_id_of, _visible(disk, layout.transcripts)))
+    if any(map(layout.holds, transcripts)) or not journal.is_blank(disk, layout):
+        return False
+    if layout.grid is not None:
+        return True
     opened = (layout.config, layout.manifest, layout.summary, layout.events, layout.journal, layout.transcripts)
     known = {*_BESIDE, *(path.name for path in opened)}
     others = (name for name in _visible(disk, layout.directory) if name not in known)
-    return (
-        all(name.endswith(INDEX_SUFFIX) and not any(disk.chunks(layout.directory / name)) for name in others)
-        and not _visible(disk, layout.transcripts)
-        and journal.is_blank(disk, layout)
-    )
+    return all(name.endswith(INDEX_SUFFIX) and not any(disk.chunks(layout.directory / name)) for name in others)
 
 
 def forget_plan(disk: Disk, layout: Layout) -> None:
@@ -200,11 +202,14 @@ def forget_plan(disk: Disk, layout: Layout) -> None:
     """
     if not is_unplayed(disk, layout):
         raise StoreError(f"another process has played another experiment in {layout.directory}; choose another --out")
+    for name in _visible(disk, layout.journal):
+        disk.remove(layout.journal / name)
+    if layout.grid is not None:
+        disk.sync_directory(layout.journal)
+        return
     for name in _visible(disk, layout.directory):
         if name.endswith(INDEX_SUFFIX):
             disk.remove(layout.directory / name)
-    for name in _visible(disk, layout.journal):
-        disk.remove(layout.journal / name)
     disk.remove(layout.manifest)
     disk.remove(layout.summary)
     disk.sync_directory(layout.directory)
@@ -245,17 +250,12 @@ def _part(shard: Shard | None) -> str:
     return "the whole experiment" if shard is None else f"shard {shard} of the experiment"
 
 
-def grid_of(disk: Disk, directory: Path) -> Path | None:
-    """The directory of the grid that a run is a combination of; None for a run by itself."""
-    record = directory.parent / GRID
-    return directory.parent if disk.exists(record) and disk.read(record).startswith(GRID_HEAD) else None
-
-
 def run_command(disk: Disk, directory: Path) -> str:
     """The command that continues a run; a combination of a grid is run with its grid."""
-    shard = read_shard(disk, directory)
+    root = Layout.at(disk, directory).root
+    shard = read_shard(disk, root)
     part = "" if shard is None else f" --shard {shard}"
-    return f"mac-run FILE{part} --out {grid_of(disk, directory) or directory}"
+    return f"mac-run FILE{part} --out {root}"
 
 
 def repair_advice(directory: Path) -> str:

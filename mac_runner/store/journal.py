@@ -54,7 +54,7 @@ from mac_runner.store.records import (
 from mac_runner.store.rows import DoneRow, RecordedRow
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.structs import convert
-from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
+from mac_runner.types import JsonObject, JsonValue, PolicyVersion, RecordedReply
 
 JOURNAL_FORMAT = 3
 """Each segment has its own."""
@@ -80,8 +80,11 @@ def session_frame(
     run: str | None = None,
     engines: Mapping[str, str] | None = None,
     shard: Shard | None = None,
+    planned: Sequence[int] | None = None,
 ) -> bytes:
     """The first frame of a segment; `run` names the run directory of a merged session, `shard` what a worker claimed.
+
+    `planned` are the indexes of the tasks of a session of a part: the manifest is that of the whole.
 
     With `engines` they are accounted for elsewhere, as those of a combination are in its grid: their names there, by
     model.
@@ -94,6 +97,7 @@ def session_frame(
         "version": JOURNAL_FORMAT,
         **({} if engines is None else {"served_by": dict(engines)}),
         **({} if shard is None else {"shard": [*shard]}),
+        **({} if planned is None else {"planned": [*stretches(planned)]}),
     }
     return encode_frame(frame if run is None else {**frame, "run": run})
 
@@ -138,6 +142,21 @@ def checkpoint_frame(session: int, *, elapsed_s: float, accounting: JsonObject) 
     return encode_frame({"id": str(session), "kind": "checkpoint", "session": session, "usage": usage})
 
 
+def stretches(indexes: Sequence[int]) -> Iterator[JsonValue]:
+    """Ascending indexes in short, as first, last and step: 0, 1, 2, 7, 11, 15 are [0, 2, 1] and [7, 15, 4]."""
+    place = 0
+    while place < len(indexes):
+        last = place
+        step = indexes[place + 1] - indexes[place] if place + 1 < len(indexes) else 1
+        while last + 1 < len(indexes) and indexes[last + 1] - indexes[last] == step:
+            last += 1
+        # Any two numbers have some step, which says nothing.
+        if step > 1 and last == place + 1:
+            last, step = place, 1
+        yield [indexes[place], indexes[last], step]
+        place = last + 1
+
+
 def sessions(disk: Disk, layout: Layout) -> list[int]:
     """The sessions that have a segment, in order; under a lease those that may have records of its shard."""
     found = _numbers(disk, layout)
@@ -153,13 +172,25 @@ def _shard(disk: Disk, layout: Layout, number: int) -> Shard | None:
     """The shard of a session; None for one of the whole run, and where its first frame is not there or damaged."""
     heads = {} if layout.lease is None else layout.lease.heads
     if number not in heads:
-        head = next(lines(disk.chunks(layout.segment(number))), None)
-        found = [] if head is None or not head.is_ended else records_of(head)[0]
-        if not found or found[0].get("kind") != "session":
+        head = _head(disk, layout.segment(number))
+        if head is None:
             return None  # It may be there at the next look.
-        shard = convert(check_record(layout.segment(number), found[0]), _Session).shard
-        heads[number] = None if shard is None else Shard(*shard)
+        heads[number] = None if head.shard is None else Shard(*head.shard)
     return heads[number]
+
+
+def heads(disk: Disk, layout: Layout) -> Iterator[SessionHead]:
+    """The first frame of each session that has an intact one."""
+    for number in sessions(disk, layout):
+        if (head := _head(disk, layout.segment(number))) is not None:
+            yield head
+
+
+def _head(disk: Disk, path: Path) -> SessionHead | None:
+    first = next(lines(disk.chunks(path)), None)
+    found = [] if first is None or not first.is_ended else records_of(first)[0]
+    is_head = bool(found) and found[0].get("kind") == "session"
+    return convert(check_record(path, found[0]), SessionHead) if is_head else None
 
 
 class Segment:
@@ -173,12 +204,14 @@ class Segment:
         started_at: str,
         engines: Mapping[str, str] | None = None,
         run: str | None = None,
+        planned: Sequence[int] | None = None,
     ) -> None:
         self._disk = disk
         self._layout = layout
         self._started_at = started_at
         self._engines = engines
         self._run = run
+        self._planned = planned
         self._file: OpenFile | None = None
         self.number = 0
         """The number of the session, once its segment is made."""
@@ -194,7 +227,12 @@ class Segment:
             lease = self._layout.lease
             shard = None if lease is None else lease.shard
             head = session_frame(
-                self.number, started_at=self._started_at, run=self._run, engines=self._engines, shard=shard
+                self.number,
+                started_at=self._started_at,
+                run=self._run,
+                engines=self._engines,
+                shard=shard,
+                planned=self._planned,
             )
             frames = [head, *frames]
         if frames:
@@ -233,9 +271,12 @@ class _Numbered(_Record):
     n: int
 
 
-class _Session(_Record):
+class SessionHead(_Record):
+    """The first frame of a session, as far as readers of a part look at it."""
+
     version: int
     shard: tuple[int, int] | None = None
+    planned: Sequence[tuple[int, int, int]] = ()
 
 
 def done_row(line: Line, kind: type[RecordedRow] = RecordedRow) -> DoneRow | None:
@@ -394,7 +435,7 @@ def check_record(path: Path, record: JsonObject) -> JsonObject:
     """The record. Raises RunDirectoryError for a format of another version, and for one without id, kind or number."""
     kind = record.get("kind")
     try:
-        convert(record, _Numbered if kind == "reply" else _Session if kind == "session" else _Record)
+        convert(record, _Numbered if kind == "reply" else SessionHead if kind == "session" else _Record)
     except ValueError as fault:
         raise unreadable(path, record, fault) from fault
     if kind == "session" and (found := record["version"]) != JOURNAL_FORMAT:

@@ -17,15 +17,15 @@
       .lock  .owner.json     which process is at work
       .lease                 its signs of life
 
-And in the directory of a grid::
+A grid has all its combinations in one directory, with these files in the place of `experiment.yaml`::
 
     runs/NAME/
       grid.yaml              what was asked for, and every combination there ever was, one per line
+      experiments/SLUG.yaml  the resolved config of one combination
+      journal/SLUG/          its segments; those beside it say what the engines used
       grid.csv               one row per combination, its values and its results; grid.parquet beside it, if asked for
-      summary.json           the same as JSON, and what the engines did
-      events.jsonl           when engines ran and combinations were opened and closed
-      journal/               one segment per session: what it used
-      SLUG/                  the run directory of one combination, complete in itself
+
+A combination is read by the name `runs/NAME/SLUG`, though there is no directory of this name.
 
 And while workers claim its shards, in the directory of a run:
 
@@ -37,7 +37,7 @@ And while workers claim its shards, in the directory of a run:
       workers/NAME/          one directory for each worker that came: its signs of life, events and accounts
       .submit/               the script and the output of the workers that `mac-run submit` started
 
-A grid has its `workers/` beside its combinations, each of which has its own leases.
+The shards of a combination are in `leases/SLUG.json` and `leases/SLUG/`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from typing import Final
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Shard, index_of
+from mac_runner.store.disk import Disk
 
 CONFIG: Final = "experiment.yaml"
 MANIFEST: Final = "task_manifest.json"
@@ -63,6 +64,7 @@ SUBMIT: Final = ".submit"
 FORK: Final = "fork.json"
 VALUE: Final = "value.json"
 GRID: Final = "grid.yaml"
+EXPERIMENTS: Final = "experiments"
 GRID_HEAD: Final = b"# What this grid was started with. Do not edit: run a changed experiment file instead.\n"
 """Its first line, which tells it from an experiment file of that name."""
 MERGE_MARK: Final = ".merging.json"
@@ -107,11 +109,13 @@ class Lease:
 class Layout:
     """The paths of one run directory. Raises RunDirectoryError for a name that could lead out of it.
 
+    A combination of a grid is a run in the directory of the `grid`: `directory` names it there and is none itself.
     Under a `lease` only what is of its shard is read and written.
     """
 
     directory: Path
     experiment_name: str
+    grid: Path | None = None
     lease: Lease | None = None
     config: Path = field(init=False)
     manifest: Path = field(init=False)
@@ -123,6 +127,8 @@ class Layout:
     traces: Path = field(init=False)
     attempts: Path = field(init=False)
     damaged: Path = field(init=False)
+    leases: Path = field(init=False)
+    lease_directories: Path = field(init=False)
 
     def __post_init__(self) -> None:
         names = {
@@ -132,38 +138,70 @@ class Layout:
             "index": check_name(self.experiment_name, "the experiment name") + INDEX_SUFFIX,
             "events": EVENTS,
             **{name: name for name in ("journal", "transcripts", "traces", "attempts", "damaged")},
+            "leases": LEASES,
+            "lease_directories": LEASE_DIRECTORIES,
         }
+        if self.grid is not None:
+            slug = self.directory.name
+            names |= {
+                "config": f"{EXPERIMENTS}/{slug}.yaml",
+                "journal": f"journal/{slug}",
+                "leases": f"{LEASE_DIRECTORIES}/{slug}.json",
+                "lease_directories": f"{LEASE_DIRECTORIES}/{slug}",
+            }
         for attribute, name in names.items():
-            object.__setattr__(self, attribute, self.directory / name)
+            object.__setattr__(self, attribute, self.root / name)
         if self.lease is not None:
             object.__setattr__(self, "events", self.lease.events)
+
+    @staticmethod
+    def at(disk: Disk, directory: Path, experiment_name: str = "unknown") -> Layout:
+        """The layout of the run that is there, be it a combination of a grid."""
+        record = directory.parent / GRID
+        is_in_grid = not disk.exists(directory / CONFIG) and disk.exists(record)
+        grid = directory.parent if is_in_grid and disk.read(record).startswith(GRID_HEAD) else None
+        return Layout(directory=directory, experiment_name=experiment_name, grid=grid)
+
+    @property
+    def root(self) -> Path:
+        """The directory in which all the files are."""
+        return self.grid or self.directory
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all that is in the directory. Index, manifest and summary are of the whole."""
+        return self.grid is None and self.lease is None
+
+    def holds(self, task_id: str) -> bool:
+        """Whether a task is of this run, or this shard of it."""
+        is_named = self.grid is None or task_id.rpartition("-")[0] == self.experiment_name
+        return is_named and (self.lease is None or self.lease.holds(task_id))
 
     @property
     def place(self) -> Path:
         """Where the process at work has its lock, its note and its signs of life."""
-        return self.directory if self.lease is None else lease_directory(self.directory, self.lease.shard)
+        return self.root if self.lease is None else self.lease_directory(self.lease.shard)
+
+    def lease_directory(self, shard: Shard) -> Path:
+        """Where the worker that has claimed a shard has its lock."""
+        return self.lease_directories / f"{shard.number:0{len(str(shard.of))}}-of-{shard.of}"
 
     @property
     def swept(self) -> tuple[Path, ...]:
         """The directories in which a killed process may leave temporary files."""
-        return (self.directory, self.journal, self.transcripts, self.traces, self.attempts)
+        return (self.root, self.journal, self.transcripts, self.traces, self.attempts)
 
     def attempt(self, task_id: str, number: int) -> Path:
         """The transcript of the `number`-th attempt at a task, from 1."""
-        return self.directory / attempt_path(check_name(task_id, "the task id"), number)
+        return self.root / attempt_path(check_name(task_id, "the task id"), number)
 
     def transcript(self, task_id: str) -> Path:
         """The transcript of one task."""
-        return self.directory / transcript_path(check_name(task_id, "the task id"))
+        return self.root / transcript_path(check_name(task_id, "the task id"))
 
     def segment(self, session: int) -> Path:
         """The journal segment of one session."""
         return self.journal / f"{session:06d}.jsonl"
-
-
-def lease_directory(directory: Path, shard: Shard) -> Path:
-    """Where the worker that has claimed a shard of a run has its lock."""
-    return directory / LEASE_DIRECTORIES / f"{shard.number:0{len(str(shard.of))}}-of-{shard.of}"
 
 
 def transcript_path(task_id: str) -> str:

@@ -21,9 +21,8 @@ from typing import Final
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.plan import Plan, Shard
 from mac_runner.store.disk import Disk
-from mac_runner.store.head import directories_in
 from mac_runner.store.identity import changes, encode_config, is_untouched, read_shard
-from mac_runner.store.layout import CONFIG, GRID, LEASE_DIRECTORIES, LEASES, LOCK, Layout, Lease, lease_directory
+from mac_runner.store.layout import GRID, LEASE_DIRECTORIES, LEASES, LOCK, Layout
 from mac_runner.store.manifest import read_manifest, write_manifest
 from mac_runner.store.records import encode_json, foreign_format
 from mac_runner.store.run_state import read_state
@@ -57,9 +56,9 @@ class LeasesRecord:
         return (Shard(number, self.of) for number in range(1, self.filled + 1))
 
 
-def read_leases(directory: Path, *, disk: Disk | None = None) -> LeasesRecord | None:
+def read_leases(disk: Disk, layout: Layout) -> LeasesRecord | None:
     """The record of a run whose shards workers claim; None for any other. Raises RunDirectoryError."""
-    disk, path = disk or Disk(), directory / LEASES
+    path = layout.leases
     if not disk.exists(path):
         return None
     try:
@@ -81,21 +80,21 @@ def encode_leases(record: LeasesRecord) -> bytes:
 
 
 def begin_leases(
-    directory: Path, record: LeasesRecord, resolved: JsonObject, tasks: Plan, *, at: str, disk: Disk | None = None
+    disk: Disk, layout: Layout, record: LeasesRecord, resolved: JsonObject, tasks: Plan, *, at: str
 ) -> None:
     """Have a run whose shards can be claimed, begun here or before; several processes may do so at once.
 
     Raises what `check_leases` raises.
     """
-    disk = disk or Disk()
-    check_leases(directory, record, resolved, disk=disk)
-    disk.make_directory(directory)
-    disk.publish_once(directory / LEASES, encode_leases(record))
-    if not disk.exists(directory / CONFIG):
-        disk.publish_once(directory / CONFIG, encode_config(resolved))
-    _plan(disk, Layout(directory=directory, experiment_name=record.experiment_name), tasks, at)
-    disk.sync_directory(directory)
-    check_leases(directory, record, resolved, disk=disk)
+    check_leases(disk, layout, record, resolved)
+    for path, data in ((layout.leases, encode_leases(record)), (layout.config, encode_config(resolved))):
+        disk.make_directory(path.parent)
+        if not disk.exists(path):
+            disk.publish_once(path, data)
+            disk.sync_directory(path.parent)
+    if layout.is_whole:
+        _plan(disk, layout, tasks, at)
+    check_leases(disk, layout, record, resolved)
 
 
 def _plan(disk: Disk, layout: Layout, tasks: Plan, at: str) -> None:
@@ -108,23 +107,22 @@ def _plan(disk: Disk, layout: Layout, tasks: Plan, at: str) -> None:
     write_manifest(disk, layout, manifest, updated_at=at)
 
 
-def check_leases(directory: Path, record: LeasesRecord, resolved: JsonObject, *, disk: Disk | None = None) -> None:
+def check_leases(disk: Disk, layout: Layout, record: LeasesRecord, resolved: JsonObject) -> None:
     """Raises IdentityError when the directory is of another experiment, or cut into another number of shards.
 
     Raises RunDirectoryError when it holds something else. Changes nothing.
     """
-    disk = disk or Disk()
-    if (found := read_leases(directory, disk=disk)) is not None:
+    directory = layout.directory
+    if (found := read_leases(disk, layout)) is not None:
         _check_same(directory, found, record)
-    if is_untouched(disk, directory):
+    if is_untouched(disk, layout):
         return
-    layout = Layout(directory=directory, experiment_name=record.experiment_name)
     if changed := changes(disk, layout, resolved).identity:
         raise IdentityError(
             f"{directory} was begun with another experiment ({changed[0].path} is one difference), of which nothing "
             "was played; run it once without --shard, or choose another directory with --out"
         )
-    if (shard := read_shard(disk, directory)) is not None:
+    if (shard := read_shard(disk, layout.root)) is not None:
         raise IdentityError(
             f"{directory} holds shard {shard} of the experiment, and workers share a whole one; choose another "
             "directory with --out"
@@ -150,30 +148,40 @@ def _check_same(directory: Path, found: LeasesRecord, record: LeasesRecord) -> N
         )
 
 
-def make_claimable(directory: Path, shard: Shard, *, disk: Disk | None = None) -> None:
+def make_claimable(disk: Disk, place: Path) -> None:
     """Make the place of a shard's lock, and the lock file, which stay when a claim is withdrawn.
 
     Otherwise a process that withdraws would remove what another one is about to lock.
     """
-    disk, place = disk or Disk(), lease_directory(directory, shard)
     disk.make_directory(place)
     if not disk.exists(place / LOCK):
         disk.close(disk.open_append(place / LOCK))
 
 
-def end_leases(disk: Disk, directory: Path) -> None:
+def end_leases(disk: Disk, layout: Layout) -> None:
     """All has ended: nothing is left to claim. The lock files stay, which a late worker may be about to lock."""
-    disk.remove(directory / LEASES)
+    disk.remove(layout.leases)
 
 
-def rivals(disk: Disk, directory: Path, lease: Lease | None = None) -> list[Path]:
+def rivals(disk: Disk, layout: Layout) -> list[Path]:
     """Where those leave notes whom a process here keeps out and is kept out by, besides the holders of its own lock.
 
     A worker stands against who has the whole run or grid, and the one that has it against the workers.
     """
-    if lease is not None:
-        return [directory, directory.parent] if disk.exists(directory.parent / GRID) else [directory]
-    is_grid = disk.exists(directory / GRID)
-    tops = [directory / name for name in disk.names(directory)] if is_grid else [directory]
-    leased = (top / LEASE_DIRECTORIES for top in tops if disk.exists(top / LEASES))
-    return [place for places in leased for place in directories_in(disk, places)]
+    return [layout.root] if layout.lease is not None else [*lease_places(disk, layout.root)]
+
+
+def lease_places(disk: Disk, root: Path) -> Iterator[Path]:
+    """The leases of all runs in a directory whose shards workers claim."""
+    found = directories_in(disk, root / LEASE_DIRECTORIES)
+    if disk.exists(root / LEASES):
+        yield from found
+    for slug in found if disk.exists(root / GRID) else ():
+        if disk.exists(slug.with_name(f"{slug.name}.json")):
+            yield from directories_in(disk, slug)
+
+
+def directories_in(disk: Disk, directory: Path) -> list[Path]:
+    """The directories in a directory, but for those that systems make."""
+    named = (directory / name for name in disk.names(directory) if not name.startswith("."))
+    return [place for place in named if disk.is_directory(place)]

@@ -50,9 +50,10 @@ class Counts(NamedTuple):
 class Manifest:
     """Planned tasks in the order of their index, and how those that are done ended."""
 
-    def __init__(self, experiment_name: str, planned: Mapping[str, int]) -> None:
+    def __init__(self, experiment_name: str, planned: Mapping[str, int], *, is_ordered: bool = False) -> None:
+        """The tasks are put in the order of their indexes, unless it `is_ordered`: those of several experiments."""
         self._experiment_name = experiment_name
-        self._indexes = _in_task_order(planned)
+        self._indexes = dict(planned) if is_ordered else _in_task_order(planned)
         self._endings: dict[str, Status] = {}
         self._failed = 0
 
@@ -60,6 +61,10 @@ class Manifest:
     def counts(self) -> Counts:
         """How far the run is."""
         return Counts(len(self._indexes), len(self._endings) - self._failed, self._failed)
+
+    def plan(self, tasks: Mapping[str, int]) -> None:
+        """Plan more tasks after those that are planned."""
+        self._indexes |= tasks
 
     def settle(self, task_id: str, status: str) -> None:
         """Note that a task is done. Raises StoreError unless `status` is finished or failed."""

@@ -32,7 +32,7 @@ from mac_runner.store.identity import (
     read_shard,
     repair_advice,
 )
-from mac_runner.store.layout import LEASES, Layout, Lease
+from mac_runner.store.layout import Layout, Lease
 from mac_runner.store.lock import Holder, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, Manifest, in_task_order, read_manifest
@@ -86,7 +86,7 @@ class RunContents:
     @property
     def shard(self) -> Shard | None:
         """The part of the experiment this is; None for all of it."""
-        return read_shard(self.disk, self.layout.directory)
+        return read_shard(self.disk, self.layout.root)
 
     @property
     def fork(self) -> ForkRecord | None:
@@ -342,7 +342,7 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
     return Standing(
         directory=directory,
         experiment_name=layout.experiment_name,
-        shard=read_shard(disk, directory),
+        shard=read_shard(disk, layout.root),
         planned=len(head.planned.keys() | state.endings.keys()),
         finished=len(state.endings) - len(failures),
         failed=len(failures),
@@ -408,11 +408,12 @@ def survey(
     resolved: JsonObject,
     tasks: Plan,
     shard: Shard | None = None,
+    grid: Path | None = None,
     disk: Disk | None = None,
 ) -> Survey:
     """Look at a directory as `open_run` would, with the same refusals, and change nothing."""
     disk = disk or Disk()
-    layout = Layout(directory=directory, experiment_name=experiment_name)
+    layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid)
     changed = _changes(disk, layout, resolved, shard) or ()
     sizes = transcript_sizes(disk, layout, tasks)
     state = read_state(disk, layout)
@@ -441,27 +442,28 @@ def is_complete(
     resolved: JsonObject,
     tasks: Plan,
     shard: Shard | None = None,
+    grid: Path | None = None,
     lease: Lease | None = None,
     despite_settings: bool = False,
     disk: Disk | None = None,
 ) -> bool:
     """`Survey.is_complete`, with the same refusals; soon known where something is left to do.
 
-    With `despite_settings` it does not count that settings outside the identity have changed. With `lease` it is about
-    the conversations of a shard and their transcripts alone.
+    With `despite_settings` it does not count that settings outside the identity have changed. For a combination, and
+    with `lease` for a shard, it is about these conversations and their transcripts alone.
     """
     disk = disk or Disk()
-    layout = Layout(directory=directory, experiment_name=experiment_name, lease=lease)
+    layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid, lease=lease)
     changed = _changes(disk, layout, resolved, shard)
     return changed is not None and (despite_settings or not changed) and _is_final(disk, layout, tasks)
 
 
 def _changes(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None) -> tuple[Difference, ...] | None:
     """The settings that changed since the run was started; None when there is no run."""
-    if is_untouched(disk, layout.directory):
+    if is_untouched(disk, layout):
         return None
     found = changes(disk, layout, resolved)
-    check_shard(disk, layout.directory, shard)
+    check_shard(disk, layout.root, shard)
     return (*found.identity, *found.runtime)
 
 
@@ -470,16 +472,12 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
 
     A process that was killed while it wrote them a last time left a temporary file, which a start removes.
     """
-    if layout.lease is not None:
+    if not layout.is_whole:
         endings, sizes = read_state(disk, layout).endings, transcript_sizes(disk, layout, tasks)
         return all(
             task_id in endings and sizes.get(task_id) == endings[task_id].size_bytes for task_id, _ in tasks.ids()
         )
-    if (
-        disk.exists(layout.directory / LEASES)
-        or not disk.exists(layout.manifest)
-        or any(map(disk.strays, layout.swept))
-    ):
+    if disk.exists(layout.leases) or not disk.exists(layout.manifest) or any(map(disk.strays, layout.swept)):
         return False
     try:
         known = read_manifest(disk, layout)

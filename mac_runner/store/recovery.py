@@ -127,8 +127,8 @@ class Recovered:
 
 def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
     """Remove what killed processes left, and make durable what the last session left unsynced."""
-    # Under a lease other workers are at work in the same directories.
-    for directory in layout.swept if layout.lease is None else ():
+    # Others may be at work in the same directories on other parts.
+    for directory in layout.swept if layout.is_whole else ():
         repairs.temporaries_removed += disk.sweep(directory)
     for session in journal.sessions(disk, layout)[-1:]:
         disk.sync_file(layout.segment(session))
@@ -151,13 +151,14 @@ def recover(
     """Find out how far the run is and repair what is damaged. What the journal did not acknowledge goes to `segment`.
 
     Failed tasks count as open where `is_retried`, before anything is written of that. With `is_anew` what was planned
-    before does not count. Under a lease it is about the `tasks` of a shard alone, and leaves the index as it is.
+    before does not count. Of a part of what is in the directory it is about these `tasks` alone, and leaves the index
+    as it is.
     """
     state = read_state(disk, layout, with_digests=True)
     retried = {} if is_retried is None else failed_rows(disk, layout, state, is_retried)
     open_again = state.reopened
     remove_superseded(disk, layout, state.attempts, open_again)
-    is_index_ours = layout.lease is None
+    is_index_ours = layout.is_whole
     is_index_exact = not is_index_ours or _is_index_exact(disk, layout, state)
     claims = {} if is_index_exact else claimed_rows(disk, layout, state.endings.__contains__)
     unsound, orphans = _unsound(disk, layout, tasks, state, repairs, is_thorough=is_thorough)
@@ -209,10 +210,10 @@ def recover(
 def is_sound(disk: Disk, layout: Layout) -> bool:
     """Whether a thorough check finds nothing to repair; reads every transcript."""
     state = read_state(disk, layout, with_digests=True)
-    names = set(filter(None, map(task_id_of, disk.names(layout.transcripts))))
+    names = set(filter(layout.holds, filter(None, map(task_id_of, disk.names(layout.transcripts)))))
     return (
         names == state.endings.keys()
-        and _is_index_exact(disk, layout, state)
+        and (not layout.is_whole or _is_index_exact(disk, layout, state))
         and not any(result_flaw(disk, layout.transcript(row_id(row)), row) for row in state.rows(disk, layout))
         and not any(attempt_flaws(disk, layout, state.attempts))
         and not trace_strays(disk, layout, state)
@@ -368,12 +369,12 @@ def trace_strays(disk: Disk, layout: Layout, state: RunState) -> list[str]:
     Those of a published transcript are not among them, whether it is acknowledged or not.
     """
     names = ((name, traced_task_of(name)) for name in disk.names(layout.traces))
-    endings, lease = state.endings, layout.lease
+    endings = state.endings
     return [
         name
         for name, task_id in names
         if task_id is not None
-        and (lease is None or lease.holds(task_id))
+        and layout.holds(task_id)
         and not (endings[task_id].has_traces if task_id in endings else disk.exists(layout.transcript(task_id)))
     ]
 
@@ -424,7 +425,7 @@ def attempt_flaws(disk: Disk, layout: Layout, attempts: Attempts) -> Iterator[tu
 def _manifest(disk: Disk, layout: Layout, tasks: Plan, state: RunState, repairs: Repairs, *, is_anew: bool) -> Manifest:
     """Everything that is planned now or was before, and how far it is."""
     planned: dict[str, int] = {}
-    if not is_anew and layout.lease is None and disk.exists(layout.manifest):
+    if not is_anew and layout.is_whole and disk.exists(layout.manifest):
         try:
             planned = read_manifest(disk, layout).planned
         except RunDirectoryError:

@@ -27,7 +27,7 @@ from mac_runner.store.identity import (
 from mac_runner.store.journal import Segment
 from mac_runner.store.layout import MERGE_MARK, SHARD, Layout, Lease
 from mac_runner.store.leases import rivals
-from mac_runner.store.lock import LeaseWatch, RunLock
+from mac_runner.store.lock import LeaseWatch, LockAbove, RunLock
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, write_index
 from mac_runner.store.reader import RunContents, read_run
@@ -58,7 +58,9 @@ _NO_DEATHS: Mapping[str, int] = {}
 class Run(Recorder):
     """An open run directory. All methods are for the event loop's thread; `close` ends it."""
 
-    def __init__(self, *, session: Session, recovered: Recovered, tasks: Plan, lock: RunLock, repairs: Repairs) -> None:
+    def __init__(
+        self, *, session: Session, recovered: Recovered, tasks: Plan, lock: RunLock | LockAbove, repairs: Repairs
+    ) -> None:
         super().__init__(session, lock)
         self.repairs = repairs
         """What was repaired when it was opened."""
@@ -149,6 +151,7 @@ def open_run(
     tasks: Plan,
     clock: Clock,
     shard: Shard | None = None,
+    grid: Path | None = None,
     lease: Lease | None = None,
     disk: Disk | None = None,
     machine: Machine | None = None,
@@ -167,8 +170,9 @@ def open_run(
     The start reads, and makes whole what it finds damaged. What it changes is written once there is something to write
     (`Recorder.begin`), or at the end. So a start that is refused leaves no trace where no run was, and a run as it was.
 
-    `tasks` is the plan of this invocation, and `shard` the part of the experiment it is, if not all of it. With `lease`
-    they are the tasks of a shard that was claimed in a run of several workers (`begin_leases`). Failed tasks are
+    `tasks` is the plan of this invocation, and `shard` the part of the experiment it is, if not all of it. Of a
+    combination `grid` is the directory of the grid. With `lease` they are the tasks of a shard that was claimed in a
+    run of several workers (`begin_leases`). Failed tasks are
     retried where `is_retried`. `is_guarded` says that the caller holds the lock of a directory around this one. With
     `engines` they are accounted for elsewhere, under these names by model. The lock is not waited for with `watch`. A
     transcript takes at least `transcript_bytes_min`. `restore` makes damaged and lost ones again; `is_thorough`
@@ -179,18 +183,21 @@ def open_run(
     another part, RunDirectoryError when it is something else, StoreError when it cannot be written.
     """
     disk = disk or Disk()
-    layout = Layout(directory=directory, experiment_name=experiment_name, lease=lease)
+    layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid, lease=lease)
     with full_disk_named(lambda: _need(disk, layout, tasks, transcript_bytes_min)):
-        is_untouched(disk, directory)
-        lock = RunLock(
-            disk,
-            layout.place,
-            clock=clock,
-            machine=machine,
-            say=say,
-            is_guarded=is_guarded,
-            watch=watch,
-            rivals=lambda: rivals(disk, directory, lease),
+        is_untouched(disk, layout)
+        lock = (
+            LockAbove()
+            if is_guarded
+            else RunLock(
+                disk,
+                layout.place,
+                clock=clock,
+                machine=machine,
+                say=say,
+                watch=watch,
+                rivals=lambda: rivals(disk, layout),
+            )
         )
         with ExitStack() as refused:
             refused.callback(lock.back_out)
@@ -198,7 +205,8 @@ def open_run(
             disk.check_regular(layout.summary)  # It is written at the very end, too late to find a directory there.
             repairs = Repairs()
             prepare(disk, layout, repairs)
-            segment = Segment(disk, layout, started_at=iso(clock.utc_now()), engines=engines)
+            planned = None if layout.is_whole else tasks.indexes
+            segment = Segment(disk, layout, started_at=iso(clock.utc_now()), engines=engines, planned=planned)
             refused.callback(segment.close)
             recovered = recover(
                 disk,
@@ -215,7 +223,7 @@ def open_run(
             check_room(disk, layout, need)
 
             def start() -> None:
-                disk.sync_directory(directory)  # It may have been deleted, and would be made again in part.
+                disk.sync_directory(layout.root)  # It may have been deleted, and would be made again in part.
                 if lease is None:
                     _take_over(disk, layout, resolved, shard, found)
                 disk.make_directory(layout.transcripts)
@@ -262,10 +270,10 @@ def _need(disk: Disk, layout: Layout, tasks: Plan, transcript_bytes_min: int) ->
 
 def _differences(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None) -> IdentityDiff | None:
     """What the settings of now change; None where no run is yet. Raises IdentityError for another experiment."""
-    if is_untouched(disk, layout.directory):
+    if is_untouched(disk, layout):
         return None
     found = changes(disk, layout, resolved)
-    check_shard(disk, layout.directory, shard)
+    check_shard(disk, layout.root, shard)
     return found
 
 
@@ -275,21 +283,22 @@ def _take_over(
     """Make it a run directory with the settings of now."""
     if found is None:
         if shard is None:
-            disk.remove(layout.directory / SHARD)
+            disk.remove(layout.root / SHARD)
         else:
-            disk.write_atomic(layout.directory / SHARD, [encode_shard(shard)])
+            disk.write_atomic(layout.root / SHARD, [encode_shard(shard)])
     else:
         # A merge that was killed at its very end is complete; what comes now makes it a run of its own.
-        disk.remove(layout.directory / MERGE_MARK)
+        disk.remove(layout.root / MERGE_MARK)
         if found.identity:
             forget_plan(disk, layout)
     if found is None or found.identity or found.runtime:
         # Last, because it is what makes it a run directory.
+        disk.make_directory(layout.config.parent)
         disk.write_atomic(layout.config, [encode_config(resolved)])
 
 
 def _opening_events(
-    repairs: Repairs, recovered: Recovered, lock: RunLock, found: IdentityDiff | None
+    repairs: Repairs, recovered: Recovered, lock: RunLock | LockAbove, found: IdentityDiff | None
 ) -> Iterator[tuple[str, JsonObject]]:
     """What happened at the start, as events."""
     if fields := repairs.as_json():

@@ -72,6 +72,8 @@ class SessionStanding:
     run: str | None = None
     shard: Shard | None = None
     """What a worker claimed for it; None for a session of the whole run."""
+    planned: Sequence[tuple[int, int, int]] = ()
+    """Of a part of a directory, the `stretches` of its tasks."""
     ended: int = 0
     turns_ended: int = 0
     usage: JsonObject = field(default_factory=dict)
@@ -121,6 +123,7 @@ class RunState:
                 session.run = str(record["run"]) if "run" in record else session.run
                 shard = record.get("shard")
                 session.shard = None if shard is None else Shard(*convert(shard, tuple[int, int]))
+                session.planned = convert(record.get("planned", []), list[tuple[int, int, int]])
                 served = record.get("served_by")
                 session.engines = None if served is None else convert(served, dict[str, str])
             case "checkpoint":
@@ -277,8 +280,8 @@ def read_state(disk: Disk, layout: Layout, *, with_digests: bool = False) -> Run
                 state.apply(record, end)
             except ValueError as fault:
                 raise journal.unreadable(path, record, fault) from fault
-    if layout.lease is not None:
-        state.keep(layout.lease.holds)
+    if not layout.is_whole:
+        state.keep(layout.holds)
     return state
 
 
@@ -372,21 +375,6 @@ def accounting_since(total: JsonObject, before: JsonObject) -> JsonObject:
     return {key: _since(key, value, before.get(key)) for key, value in total.items()}
 
 
-def stretches(indexes: Sequence[int]) -> Iterator[JsonValue]:
-    """Ascending indexes in short, as first, last and step: 0, 1, 2, 7, 11, 15 are [0, 2, 1] and [7, 15, 4]."""
-    place = 0
-    while place < len(indexes):
-        last = place
-        step = indexes[place + 1] - indexes[place] if place + 1 < len(indexes) else 1
-        while last + 1 < len(indexes) and indexes[last + 1] - indexes[last] == step:
-            last += 1
-        # Any two numbers have some step, which says nothing.
-        if step > 1 and last == place + 1:
-            last, step = place, 1
-        yield [indexes[place], indexes[last], step]
-        place = last + 1
-
-
 def _part(session: SessionStanding, endings: list[Ending]) -> JsonObject:
     """What a session contributed to the result; `endings` in the order of their indexes."""
     run: JsonObject = {} if session.run is None else {"run": session.run}
@@ -397,7 +385,7 @@ def _part(session: SessionStanding, endings: list[Ending]) -> JsonObject:
         "started_at": session.started_at,
         "finished": len(endings) - failed,
         "failed": failed,
-        "indexes": [*stretches([ending.task_index for ending in endings])],
+        "indexes": [*journal.stretches([ending.task_index for ending in endings])],
     }
 
 

@@ -27,7 +27,7 @@ from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.layout import Layout
 from mac_runner.store.leases import end_leases
-from mac_runner.store.lock import RunLock
+from mac_runner.store.lock import LockAbove, RunLock
 from mac_runner.store.manifest import Manifest, index_line, write_index, write_manifest
 from mac_runner.store.records import encode_for_reading, entry, event_line, row_id
 from mac_runner.store.run_state import RECORDED, Recorded, at_least, read_state
@@ -196,7 +196,7 @@ class Session(SessionLog):
         """With `engines` they are accounted for elsewhere, under these names by model."""
         super().__init__(disk=disk, layout=layout, clock=clock, segment=segment, show_life=show_life, start=start)
         self._engines = engines
-        self._is_whole = layout.lease is None
+        self._is_whole = layout.is_whole
         """Whether index and manifest are its to write, which are of the whole run."""
         self._on_ended = on_ended
         self._manifest = manifest
@@ -240,7 +240,7 @@ class Session(SessionLog):
         if events := _of(items, EventItem):
             self._log_events(events)
         summaries = _of(items, SummaryItem)
-        for item in summaries[-1:]:
+        for item in summaries[-1:] if self._is_whole else ():
             write_summary(self.disk, self.layout, item.summary)
         if items:  # The last batch of a run is empty when its summary was written before it.
             self._is_summed_up = bool(summaries)
@@ -256,15 +256,14 @@ class Session(SessionLog):
         # If the summary was written last, the accounting it was made of stays: both must have the same times.
         if not self._is_summed_up:
             self._segment.write([self._checkpoint(self.elapsed_s)])
-        if not self._is_whole:
-            return
-        if self.written >= self._left:
-            state = read_state(self.disk, self.layout)
-            write_index(self.disk, self.layout, state.rows(self.disk, self.layout), self._manifest)
-            del state  # Large.
-        self._write_manifest()
-        if self._manifest.counts.done == self._manifest.counts.planned:
-            end_leases(self.disk, self.layout.directory)
+        if self._is_whole:
+            if self.written >= self._left:
+                state = read_state(self.disk, self.layout)
+                write_index(self.disk, self.layout, state.rows(self.disk, self.layout), self._manifest)
+                del state  # Large.
+            self._write_manifest()
+        if self.layout.lease is None and self._manifest.counts.done == self._manifest.counts.planned:
+            end_leases(self.disk, self.layout)
 
     def _frames(self, items: Sequence[Item]) -> list[bytes]:
         # Versions first: no reply is on the disk before the version that made it is named there.
@@ -381,7 +380,7 @@ class Recorder(Closing):
     A `with` block that fails before anything was handed over leaves the directory as it was found.
     """
 
-    def __init__(self, session: Session | GridSession, lock: RunLock) -> None:
+    def __init__(self, session: Session | GridSession, lock: RunLock | LockAbove) -> None:
         self._log = session
         self._lock = lock
         self._writer: Writer[Item] = Writer(session)

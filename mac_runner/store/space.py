@@ -63,7 +63,7 @@ def need_of(sizes: Iterable[int], conversations: int, transcript_bytes_min: int)
 
 def check_room(disk: Disk, layout: Layout, need: Need) -> None:
     """Raises StoreError saying how much room is missing when what is left does not fit."""
-    free = disk.free(layout.directory)
+    free = disk.free(layout.root)
     needed = need.size_bytes(free.block_bytes)
     advice = f"free some in {layout.directory}, or play fewer with --limit N, then run the same command again"
     if free.size_bytes < needed:

@@ -13,9 +13,10 @@ from mac_runner.store.journal import (
     reply_frame,
     retry_frame,
     session_frame,
+    stretches,
 )
 from mac_runner.store.lane_log import STATES, LaneRecord, lanes_of, read_lanes
-from mac_runner.store.layout import LEASES, WORKERS, Layout, Lease, lease_directory, traces_beside
+from mac_runner.store.layout import LEASES, WORKERS, Layout, Lease, traces_beside
 from mac_runner.store.leases import begin_leases, encode_leases
 from mac_runner.store.lock import (
     LEASE_INTERVAL_S,
@@ -55,7 +56,7 @@ from mac_runner.store.records import (
     task_json,
 )
 from mac_runner.store.rows import DoneRow, RecordedRow
-from mac_runner.store.run_state import RunState, read_state, stretches
+from mac_runner.store.run_state import RunState, read_state
 from mac_runner.store.session import MANIFEST_INTERVAL_S, Item, Session, TranscriptItem
 from mac_runner.store.space import SAMPLE_CONVERSATIONS, size_text
 from mac_runner.store.tail import JournalTail

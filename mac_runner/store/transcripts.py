@@ -426,9 +426,9 @@ def superseded(disk: Disk, layout: Layout, attempts: Attempts, reopened: Iterabl
 def transcript_sizes(disk: Disk, layout: Layout, tasks: Plan) -> dict[str | None, int | None]:
     """The bytes of each transcript by its task, None for anything but a file; under None for other names.
 
-    Under a lease those of its `tasks`, each looked for by its name: the directory has those of all shards.
+    Of a part those of its `tasks`, each looked for by its name: the directory has those of all parts.
     """
-    names = None if layout.lease is None else [layout.transcript(task_id).name for task_id, _ in tasks.ids()]
+    names = None if layout.is_whole else [layout.transcript(task_id).name for task_id, _ in tasks.ids()]
     return {task_id_of(name): size_bytes for name, size_bytes in disk.sizes(layout.transcripts, names).items()}
 
 

@@ -20,8 +20,8 @@ from mac_runner.clock import Clock
 from mac_runner.plan import Shard
 from mac_runner.store.disk import Disk
 from mac_runner.store.head import worker_directories
-from mac_runner.store.layout import CONFIG, WORKERS, Layout, lease_directory
-from mac_runner.store.leases import LeasesRecord, read_leases
+from mac_runner.store.layout import LEASE_DIRECTORIES, WORKERS, Layout
+from mac_runner.store.leases import lease_places, read_leases
 from mac_runner.store.lock import Holder, Owner, RunLock, holder_of, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.run_state import RunState, read_state
@@ -97,11 +97,9 @@ def read_workers(directory: Path, *, disk: Disk | None = None, machine: Machine 
     """The workers that came to a run or to a grid, by name."""
     disk, machine = disk or Disk(), machine or Machine()
     held: dict[Owner, list[Path]] = {}
-    for top, record in _leased(disk, directory):
-        for shard in record.shards():
-            place = lease_directory(top, shard)
-            if (owner := read_owner(disk, place)) is not None:
-                held.setdefault(_process(owner), []).append(top.relative_to(directory) / place.name)
+    for place in lease_places(disk, directory):
+        if (owner := read_owner(disk, place)) is not None:
+            held.setdefault(_process(owner), []).append(place.relative_to(directory / LEASE_DIRECTORIES))
     found = []
     for place in worker_directories(directory, disk=disk):
         holder = holder_of(disk, place, machine)
@@ -113,7 +111,7 @@ def read_workers(directory: Path, *, disk: Disk | None = None, machine: Machine 
 
 def shards_standing(disk: Disk, machine: Machine, layout: Layout, state: RunState) -> ShardsStanding | None:
     """How far the shards of a run are, by its journal and the notes of those who hold them; None where none are."""
-    record = read_leases(layout.directory, disk=disk)
+    record = read_leases(disk, layout)
     if record is None:
         return None
     samples, total = record.samples_per_task, record.conversations
@@ -123,7 +121,7 @@ def shards_standing(disk: Disk, machine: Machine, layout: Layout, state: RunStat
     begun = {session.shard for session in state.sessions}
 
     def stage(shard: Shard) -> str:
-        if holder_of(disk, lease_directory(layout.directory, shard), machine).may_work:
+        if holder_of(disk, layout.lease_directory(shard), machine).may_work:
             return "held"
         if ended[shard] == planned[shard]:
             return "complete"
@@ -135,16 +133,10 @@ def shards_standing(disk: Disk, machine: Machine, layout: Layout, state: RunStat
         complete=stages["complete"],
         held=stages["held"],
         half_done=stages["half done"],
-        workers=read_workers(layout.directory, disk=disk, machine=machine),
+        workers=() if layout.grid else read_workers(layout.root, disk=disk, machine=machine),
     )
 
 
 def _process(owner: Owner) -> Owner:
     """The process alone, which signs each directory at another time."""
     return replace(owner, started_at="", command="")
-
-
-def _leased(disk: Disk, directory: Path) -> list[tuple[Path, LeasesRecord]]:
-    """The runs whose shards are claimed: the one given, or those in a grid."""
-    tops = [directory] if disk.exists(directory / CONFIG) else [directory / name for name in disk.names(directory)]
-    return [(top, record) for top in tops if (record := read_leases(top, disk=disk)) is not None]
