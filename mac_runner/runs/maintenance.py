@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from mac_runner.clock import Clock
+from mac_runner.clock import Clock, iso
 from mac_runner.environments import build_environment
 from mac_runner.errors import RunDirectoryError, UntrustedCodeError
 from mac_runner.runs.play import Player, Results
@@ -37,6 +37,8 @@ from mac_runner.store import (
     task_of,
     verify_run,
 )
+from mac_runner.store.grid import refresh
+from mac_runner.store.layout import Layout
 from mac_runner.store.lock import locked
 from mac_runner.store.verify import verify_journal
 from mac_runner.types import JsonObject
@@ -84,7 +86,7 @@ def _verify(directory: Path, bar: ProgressBar) -> VerifyReport:
     try:
         contents = read_run(directory)
     except RunDirectoryError:
-        if not directory.is_dir() or (found := verify_journal(directory)).is_read:
+        if not Layout.at(Disk(), directory).root.is_dir() or (found := verify_journal(directory)).is_read:
             raise
         return found
     try:
@@ -120,9 +122,12 @@ def repair_all(directory: Path, clock: Clock) -> Iterator[Repaired]:
     Yields each run directory that had damage, after its repair.
     """
     unsound = [setup for one in begun_in(directory).directories if (setup := _unsound(one)) is not None]
-    with nullcontext() if not (unsound and is_grid(directory)) else locked(Disk(), directory):
+    is_guarded, disk = bool(unsound) and is_grid(directory), Disk()
+    with locked(disk, directory) if is_guarded else nullcontext():
         for setup in unsound:
-            yield _repair(setup, clock)
+            yield _repair(setup, clock, is_guarded=is_guarded)
+        if is_guarded:
+            refresh(disk, directory, at=iso(clock.utc_now()))
 
 
 def _unsound(directory: Path) -> Setup | None:
@@ -132,7 +137,7 @@ def _unsound(directory: Path) -> Setup | None:
     return None if is_sound(contents.disk, contents.layout) else setup
 
 
-def _repair(setup: Setup, clock: Clock) -> Repaired:
+def _repair(setup: Setup, clock: Clock, *, is_guarded: bool) -> Repaired:
     with open_run(
         setup.directory,
         experiment_name=setup.name,
@@ -140,6 +145,8 @@ def _repair(setup: Setup, clock: Clock) -> Repaired:
         tasks=setup.tasks,
         clock=clock,
         shard=setup.shard,
+        grid=setup.grid,
+        is_guarded=is_guarded,
         restore=setup.restoration(setup.environment()),
         is_thorough=True,
     ) as run:

@@ -37,7 +37,8 @@ def mirrored(
 
 
 def _finished(chosen: ExperimentSet) -> Iterator[Path]:
-    """The run directories in which nothing is left to play: a copy of them may have failed before."""
-    for setup in chosen.setups:
-        if read_owner(Disk(), setup.layout.root) is None and setup.is_complete(despite_settings=True):
-            yield setup.directory
+    """The directory, where nothing is left to play in it: a copy of it may have failed before."""
+    if read_owner(Disk(), chosen.directory) is None and all(
+        setup.is_complete(despite_settings=True) for setup in chosen.setups
+    ):
+        yield chosen.directory

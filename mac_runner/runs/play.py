@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from mac_runner.clock import Clock, SystemClock
+from mac_runner.clock import Clock, SystemClock, iso
 from mac_runner.descriptors import limit, runs_within
 from mac_runner.errors import ConfigError
 from mac_runner.fleet.model import LaneStatus
@@ -44,9 +44,9 @@ from mac_runner.store import (
     read_run,
     write_tables,
 )
-from mac_runner.store.grid import holds, read_grid
+from mac_runner.store.grid import holds, is_whole_written, read_grid, refresh
 from mac_runner.store.layout import SUMMARY
-from mac_runner.store.lock import LeaseWatch
+from mac_runner.store.lock import LeaseWatch, locked
 from mac_runner.store.session import Recorder
 from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
 from mac_runner.store.workers import open_worker
@@ -235,6 +235,8 @@ class Player:
                 grid, grid_run.record, grid_run.accounting(), lambda setup: found.get(setup.slug, True)
             )
             grid_run.write_tables(results.files())
+        if all(found.values()):
+            self.on_complete(grid.directory)
         ended = _grid_ended(results.summary)
         return Results(results.summary, ended, results.rows, results.compared, is_interrupted=not is_done)
 
@@ -252,6 +254,8 @@ class Player:
             if (left := claims.shards_left(chosen)) and not self._play_shards(chosen, left):
                 return Results({}, "this worker leaves, and its shards are free", is_interrupted=True)
             claims.finish(chosen, open_whole, self.clock, self._warn)
+        if chosen.grid is not None:
+            self.on_complete(chosen.directory)
         results = results_if_complete(chosen, self.clock)
         assert results is not None, "what is over has results"
         return results
@@ -370,7 +374,13 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
     assert chosen.known is not None
     accounting = grid_usage(chosen.directory, chosen.name)
     results = grid_results(chosen, chosen.known, accounting, lambda _setup: True)
-    write_tables(chosen.directory, results.files(), clock=clock)
+    if not is_whole_written(Disk(), chosen.directory, chosen.known):
+        with locked(Disk(), chosen.directory, clock):
+            refresh(Disk(), chosen.directory, at=iso(clock.utc_now()))
+    summaries = {
+        f"summaries/{row.slug}.json": encode_for_reading(row.summary) for row in results.rows if row.summary is not None
+    }
+    write_tables(chosen.directory, summaries | results.files(), clock=clock)
     ended = f"all {len(chosen.setups)} combinations are complete"
     return Results(results.summary, ended, results.rows, results.compared)
 

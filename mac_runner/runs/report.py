@@ -137,7 +137,7 @@ def _grid(directory: Path, now: datetime) -> _Subject:
     baseline = recorded_baseline(record)
     primary = record.report.get("primary")
     disk, usage = sources[0].contents.disk, standing.whole.usage
-    logs = [*event_logs(directory), *_logs(sources)]
+    logs = event_logs(directory)
     return _Subject(
         title=record.name,
         description=_shared({_description(source.contents.resolved) for source in sources}),
@@ -261,7 +261,7 @@ def _text(value: JsonValue) -> str:
 def _logs(sources: Iterable[Source]) -> list[Path]:
     """The event logs of some runs."""
     places = [source.contents.layout.directory for source in sources]
-    return [log for place in places for log in event_logs(place)]
+    return [*dict.fromkeys(log for place in places for log in event_logs(place))]
 
 
 def _clock(logs: Sequence[Path], disk: Disk) -> EngineClock:

@@ -80,13 +80,14 @@ class OpenRun:
         if not (self.run.has_begun or self.is_exhausted):
             self.run.withdraw()
             return
+        is_shard = self.run.layout.lease is not None
         with self.run:
-            if self.run.layout.is_whole:
+            if is_shard:  # The summary is left to who has all of the run.
+                self.run.begin()
+            else:
                 self.summary = summary_of(self.run.contents())
                 self.run.write_summary(self.summary)
-            else:
-                self.run.begin()
-        if self.run.layout.lease is None and self.run.counts.done == self.run.counts.planned:
+        if self.run.layout.is_whole and self.run.counts.done == self.run.counts.planned:
             self.on_complete()
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -29,9 +30,9 @@ from mac_runner.store.layout import CONFIG, EXPERIMENTS, GRID, GRID_HEAD, Layout
 from mac_runner.store.leases import rivals
 from mac_runner.store.lock import RunLock, locked, most_alive
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import Manifest, index_line, write_manifest
+from mac_runner.store.manifest import Manifest, index_line, read_manifest, write_manifest
 from mac_runner.store.reader import Standing, added_counts, read_run, read_standing
-from mac_runner.store.records import encode_json, entry, foreign_format, objects
+from mac_runner.store.records import encode_json, entry, foreign_format, lines, objects
 from mac_runner.store.run_state import (
     RECORDED,
     accounting_since,
@@ -126,7 +127,7 @@ def encode_grid(record: GridRecord) -> bytes:
     if record.report:
         head["report"] = record.report
     text: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
-    lines = [text.encode("utf-8"), b"combinations:\n"]
+    pieces = [text.encode("utf-8"), b"combinations:\n"]
     for known in record.entries:
         line: JsonObject = {
             "slug": known.slug,
@@ -135,8 +136,8 @@ def encode_grid(record: GridRecord) -> bytes:
             "asked": known.is_asked,
             "values": dict(known.values),
         }
-        lines.append(b"- " + encode_json(line) + b"\n")
-    return with_digest(GRID_HEAD, b"".join(lines))
+        pieces.append(b"- " + encode_json(line) + b"\n")
+    return with_digest(GRID_HEAD, b"".join(pieces))
 
 
 def grid_entries(combinations: Iterable[tuple[str, str, Mapping[str, JsonValue]]]) -> tuple[GridEntry, ...]:
@@ -218,6 +219,27 @@ def write_whole(disk: Disk, layout: Layout, record: GridRecord, *, at: str) -> N
     manifest = Manifest(record.name, {}, is_ordered=True)
     disk.write_atomic(layout.index, _index_lines(disk, layout, record, manifest))
     write_manifest(disk, layout, manifest, updated_at=at)
+
+
+def is_whole_written(disk: Disk, directory: Path, record: GridRecord) -> bool:
+    """Whether index and manifest are what the journals of all combinations say."""
+    layout, manifest = (
+        Layout(directory=directory, experiment_name=record.name),
+        Manifest(record.name, {}, is_ordered=True),
+    )
+    found = (line.data + b"\n" for line in lines(disk.chunks(layout.index)))
+    if not all(line == right for line, right in zip_longest(found, _index_lines(disk, layout, record, manifest))):
+        return False
+    try:
+        return read_manifest(disk, layout).statuses == dict(manifest.statuses())
+    except RunDirectoryError:
+        return False
+
+
+def refresh(disk: Disk, directory: Path, *, at: str) -> None:
+    """Write index and manifest of a grid again, after one of its combinations was played by itself."""
+    if (record := read_grid(directory, disk=disk)) is not None:
+        write_whole(disk, Layout(directory=directory, experiment_name=record.name), record, at=at)
 
 
 def _index_lines(disk: Disk, layout: Layout, record: GridRecord, manifest: Manifest) -> Iterator[bytes]:
@@ -338,6 +360,7 @@ def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, d
 def _put_all(disk: Disk, directory: Path, files: Mapping[str, bytes]) -> None:
     for name, data in files.items():
         if not holds(disk, directory / name, data):
+            disk.make_directory((directory / name).parent)
             disk.write_atomic(directory / name, [data])
 
 

@@ -15,7 +15,7 @@ from mac_runner.store.disk import Disk
 from mac_runner.store.identity import read_config
 from mac_runner.store.layout import EVENTS, WORKERS, Layout
 from mac_runner.store.leases import directories_in, lease_places, read_leases
-from mac_runner.store.manifest import read_manifest
+from mac_runner.store.manifest import ended_in, read_manifest
 from mac_runner.types import JsonObject
 
 
@@ -47,7 +47,7 @@ def read_head(directory: Path, *, disk: Disk | None = None) -> RunHead:
         raise RunDirectoryError(f"{layout.config} names no experiment; put back the file that the run wrote")
     layout = replace(layout, experiment_name=name)
     if layout.grid is not None:
-        return RunHead(layout, resolved, _planned(disk, layout), frozenset())
+        return RunHead(layout, resolved, _planned(disk, layout), frozenset(ended_in(disk, layout)))
     found = read_manifest(disk, layout)
     ended = frozenset(task_id for task_id in found.planned if found.statuses[task_id] in ("finished", "failed"))
     return RunHead(layout, resolved, found.planned, ended)

@@ -47,7 +47,7 @@ class LaneRecord:
 
 def read_lanes(directory: Path, *, disk: Disk | None = None) -> tuple[LaneRecord, ...]:
     """The lanes of the latest fleet of a run or a grid, by name; none where no model was on a fleet."""
-    path = Layout(directory=directory, experiment_name="run").events
+    path = Layout.at(disk or Disk(), directory).events
     head = None if is_grid(directory) else _HEAD_BYTES
     return lanes_of(_events(_lines((disk or Disk()).chunks(path), head)))
 

@@ -22,6 +22,7 @@ A grid has all its combinations in one directory, with these files in the place 
     runs/NAME/
       grid.yaml              what was asked for, and every combination there ever was, one per line
       experiments/SLUG.yaml  the resolved config of one combination
+      summaries/SLUG.json    its results in numbers
       journal/SLUG/          its segments; those beside it say what the engines used
       grid.csv               one row per combination, its values and its results; grid.parquet beside it, if asked for
 
@@ -145,6 +146,7 @@ class Layout:
             slug = self.directory.name
             names |= {
                 "config": f"{EXPERIMENTS}/{slug}.yaml",
+                "summary": f"summaries/{slug}.json",
                 "journal": f"journal/{slug}",
                 "leases": f"{LEASE_DIRECTORIES}/{slug}.json",
                 "lease_directories": f"{LEASE_DIRECTORIES}/{slug}",
@@ -169,7 +171,7 @@ class Layout:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is all that is in the directory. Index, manifest and summary are of the whole."""
+        """Whether it is all that is in the directory. Index and manifest are of the whole."""
         return self.grid is None and self.lease is None
 
     def holds(self, task_id: str) -> bool:

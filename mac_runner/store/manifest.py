@@ -22,7 +22,7 @@ import msgspec
 from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout, transcript_path
-from mac_runner.store.records import encode_json, entry, lines, objects, row_id
+from mac_runner.store.records import encode_json, entry, lines, lines_with, objects, row_id
 from mac_runner.structs import convert, decode
 from mac_runner.types import JsonObject
 
@@ -82,6 +82,10 @@ class Manifest:
     def status(self, task_id: str) -> str:
         """How a task ended; "pending" when it has not."""
         return self._endings.get(task_id, "pending")
+
+    def statuses(self) -> Iterator[tuple[str, str]]:
+        """Each planned task and how it ended, in their order."""
+        return ((task_id, self.status(task_id)) for task_id in self._indexes)
 
     def is_done(self, task_id: str) -> bool:
         """Whether a task needs no more work."""
@@ -172,6 +176,15 @@ def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
         return ManifestFile(entry(record, "experiment_name", str), planned, statuses)
     except (ValueError, RecursionError) as fault:
         raise _unreadable(where, fault) from fault
+
+
+def ended_in(disk: Disk, layout: Layout) -> Iterator[str]:
+    """The tasks of a combination that have ended by the manifest of its grid, however damaged that is."""
+    name = re.escape(encode_json(layout.experiment_name)[1:-1])
+    of_combination = re.compile(rb'\{"task_id": "(' + name + rb'-[0-9]+)", .*"status": "(?:finished|failed)"\}')
+    for line in lines_with(of_combination, disk.chunks(layout.manifest)):
+        if (match := of_combination.search(line.data)) is not None:
+            yield match[1].decode("ascii")
 
 
 def _unreadable(where: str, why: object) -> RunDirectoryError:

@@ -243,7 +243,9 @@ class RunContents:
             # Most lines are about other things, and parsing costs far more than looking.
             if is_wanted(line) and any(name in line for name in quoted):
                 with suppress(ValueError):
-                    yield json.loads(line)
+                    event = json.loads(line)
+                    if "task" not in event or self.layout.holds(event["task"]):
+                        yield event
 
     def _failures(self, wanted: Collection[str]) -> Iterator[tuple[Path, JsonObject]]:
         """The transcript and the row of the last attempt at each wanted conversation."""

@@ -15,6 +15,7 @@ from mac_runner.clock import Clock, iso
 from mac_runner.config import IdentityDiff
 from mac_runner.plan import Plan, Shard
 from mac_runner.store.disk import Disk
+from mac_runner.store.grid import refresh
 from mac_runner.store.identity import (
     changes,
     check_shard,
@@ -232,6 +233,10 @@ def open_run(
                     reopen(disk, layout, recovered.attempts, recovered.retried, segment)
                     write_index(disk, layout, read_state(disk, layout).rows(disk, layout), recovered.manifest)
 
+            def finish() -> None:
+                if layout.grid is not None and not (lease or is_guarded):
+                    refresh(disk, layout.grid, at=iso(clock.utc_now()))
+
             session = Session(
                 disk=disk,
                 layout=layout,
@@ -249,6 +254,7 @@ def open_run(
                 start=start,
                 on_ended=on_ended,
                 engines=engines,
+                finish=finish,
             )
             for line in repairs.in_words():
                 say(line)

@@ -192,10 +192,12 @@ class Session(SessionLog):
         start: Callable[[], None],
         on_ended: Callable[[JsonObject], None] = lambda _row: None,
         engines: Mapping[str, str] | None = None,
+        finish: Callable[[], None] = lambda: None,
     ) -> None:
-        """With `engines` they are accounted for elsewhere, under these names by model."""
+        """With `engines` they are accounted for elsewhere, under these names by model. `finish` is called last."""
         super().__init__(disk=disk, layout=layout, clock=clock, segment=segment, show_life=show_life, start=start)
         self._engines = engines
+        self._finish = finish
         self._is_whole = layout.is_whole
         """Whether index and manifest are its to write, which are of the whole run."""
         self._on_ended = on_ended
@@ -240,7 +242,7 @@ class Session(SessionLog):
         if events := _of(items, EventItem):
             self._log_events(events)
         summaries = _of(items, SummaryItem)
-        for item in summaries[-1:] if self._is_whole else ():
+        for item in summaries[-1:]:
             write_summary(self.disk, self.layout, item.summary)
         if items:  # The last batch of a run is empty when its summary was written before it.
             self._is_summed_up = bool(summaries)
@@ -264,6 +266,7 @@ class Session(SessionLog):
             self._write_manifest()
         if self.layout.lease is None and self._manifest.counts.done == self._manifest.counts.planned:
             end_leases(self.disk, self.layout)
+        self._finish()
 
     def _frames(self, items: Sequence[Item]) -> list[bytes]:
         # Versions first: no reply is on the disk before the version that made it is named there.
@@ -477,6 +480,7 @@ def open_log_session(
 
 def write_summary(disk: Disk, layout: Layout, summary: JsonObject) -> None:
     """Replace the summary."""
+    disk.make_directory(layout.summary.parent)
     disk.write_atomic(layout.summary, [encode_for_reading(summary)])
 
 

@@ -195,7 +195,7 @@ def verify_journal(directory: Path, *, disk: Disk | None = None) -> VerifyReport
     """Check the journal in a directory alone: that of a grid, or of a run that no reader takes."""
     disk = disk or Disk()
     # Where a journal is does not depend on the name.
-    layout = Layout(directory=directory, experiment_name="run")
+    layout = Layout.at(disk, directory)
     found = _read_journal(disk, layout)
     if found.malformed:
         return _unreadable(found)
@@ -211,7 +211,11 @@ def _unreadable(found: _Journal) -> VerifyReport:
 
 def _temporaries(disk: Disk, layout: Layout) -> Iterator[str]:
     """The note on temporary files, if there are any: they are neither results nor damage."""
-    count = sum(name.startswith(TEMPORARY_PREFIX) for place in layout.swept for name in disk.names(place))
+    count = sum(
+        name.startswith(TEMPORARY_PREFIX)
+        for place in (layout.swept if layout.is_whole else (layout.journal,))
+        for name in disk.names(place)
+    )
     if count:
         yield (
             f"{count} temporary files ({TEMPORARY_PREFIX}…): of a process at work, or left by one that was killed; "
@@ -324,7 +328,7 @@ def _attempt_findings(
     for name in filter(attempted_task_of, disk.names(layout.attempts)):
         # A retry that was killed before it began leaves a second transcript of the conversation as it is.
         task_id = attempted_task_of(name) or ""
-        if name not in kept and not _is_copy(disk, layout.attempts / name, rows.get(task_id)):
+        if layout.holds(task_id) and name not in kept and not _is_copy(disk, layout.attempts / name, rows.get(task_id)):
             yield Finding(
                 FindingKind.UNEXPECTED, f"{layout.attempts.name}/{name}: no attempt of this number is known", task_id
             )
@@ -418,9 +422,11 @@ def _plain(transcript: JsonObject, key: str) -> bytes:
 
 def _foreign_notes(disk: Disk, layout: Layout) -> Iterator[str]:
     """The note on files that no run writes, if there are any: systems and people put them there."""
+    if not layout.is_whole:
+        return
     ours: dict[Path, Callable[[str], object]] = {
         layout.directory: lambda name: not name.startswith(".") or name in HIDDEN,
-        layout.journal: lambda name: session_of(name) is not None,
+        layout.journal: lambda name: session_of(name) is not None or disk.is_directory(layout.journal / name),
         layout.transcripts: task_id_of,
         layout.traces: traced_task_of,
         layout.attempts: attempted_task_of,
@@ -438,7 +444,7 @@ def _foreign_notes(disk: Disk, layout: Layout) -> Iterator[str]:
 
 def _stray_findings(disk: Disk, layout: Layout, rows: _Rows) -> Iterator[Finding]:
     for task_id in filter(None, map(task_id_of, disk.names(layout.transcripts))):
-        if task_id not in rows:
+        if task_id not in rows and layout.holds(task_id):
             text = (
                 f"{layout.transcripts.name}/{task_id}.json: it was never acknowledged; a run that goes on adopts it, "
                 f"or sets it aside in {layout.damaged.name}/ where it is not whole"
@@ -483,7 +489,7 @@ class _Motion:
 
 def _at_work(disk: Disk, layout: Layout, machine: Machine) -> str | None:
     """The process that left a note and may be alive, in words; None when there is none."""
-    owner = read_owner(disk, layout.directory)
+    owner = read_owner(disk, layout.root)
     if owner is None:
         return None
     match is_alive(owner, machine):

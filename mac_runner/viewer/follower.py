@@ -18,7 +18,7 @@ from mac_runner.runs.replays import Replays
 from mac_runner.store import Counts, Disk, RunContents, Standing
 from mac_runner.store.head import places_of_work, read_head
 from mac_runner.store.identity import read_shard
-from mac_runner.store.layout import CONFIG, MANIFEST, Layout
+from mac_runner.store.layout import Layout
 from mac_runner.store.lock import Holder, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.rows import DoneRow
@@ -266,11 +266,12 @@ class Follower:
 
     def _read_settings(self) -> None:
         """Read the experiment and the manifest, if they changed."""
-        marks = tuple(map(mark_of, (self.directory / CONFIG, self.directory / MANIFEST)))
+        layout = Layout.at(self._disk, self.directory)
+        marks = (mark_of(layout.config), mark_of(layout.manifest), *self._disk.names(layout.journal))
         if self._tail is not None and marks == self._marks:
             return
         layout, resolved, self._planned, _ = read_head(self.directory, disk=self._disk)
-        self._shard = read_shard(self._disk, self.directory)
+        self._shard = read_shard(self._disk, layout.root)
         if self._tail is None or resolved != self._resolved or layout != self._layout:
             # Pages know rows by their version: those of another run are never taken for rows of this one.
             self._version += self._tail is not None
