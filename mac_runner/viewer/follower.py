@@ -66,7 +66,7 @@ class Follower:
     def _begin(self) -> None:
         """Forget all that was read."""
         self._version += 1
-        self._marks: tuple[Mark | None, ...] | None = None
+        self._marks: tuple[Mark | str | None, ...] | None = None
         self._tail: JournalTail | None = None
         self._replays: Replays | None = None
 
