@@ -114,7 +114,7 @@ def _run(directory: Path, now: datetime) -> _Subject:
         runs=(run,),
         study=None,
         accounts=section(contents.accounting, "models"),
-        engines=(clock := _clock(_logs(sources), contents.disk)).page(),
+        engines=(clock := _clock(_logs(sources), contents.disk, sources)).page(),
         reply_tokens=clock.reply_tokens(),
         experiments=(Line("The experiment as it was played", _yaml(contents.resolved)),),
         usage=contents.accounting,
@@ -180,7 +180,7 @@ def _two(directories: Sequence[Path], now: datetime) -> _Subject:
         )
     names = [source.name for source in sources]
     runs = [_played(source, name, slug=None) for source, name in zip(sources, _short(names), strict=True)]
-    clock = _clock(_logs(sources), sources[0].contents.disk)
+    clock = _clock(_logs(sources), sources[0].contents.disk, sources)
     accounts: JsonObject = {
         f"{run.name}: {model}": account
         for run, source in zip(runs, sources, strict=True)
@@ -264,11 +264,13 @@ def _logs(sources: Iterable[Source]) -> list[Path]:
     return [*dict.fromkeys(log for place in places for log in event_logs(place))]
 
 
-def _clock(logs: Sequence[Path], disk: Disk) -> EngineClock:
-    """What engines did, from all lines of event logs."""
+def _clock(logs: Sequence[Path], disk: Disk, sources: Sequence[Source] = ()) -> EngineClock:
+    """What engines did, from all lines of event logs, or those about some runs."""
     clock = EngineClock()
+    layouts = [source.contents.layout for source in sources]
     for line in _events(logs, disk):
-        clock.add(line)
+        if not layouts or any(layout.has_event(line) for layout in layouts):
+            clock.add(line)
     return clock
 
 

@@ -45,7 +45,7 @@ from mac_runner.store.space import Need, check_room
 from mac_runner.store.workers import ShardsStanding, read_workers
 from mac_runner.types import JsonObject, JsonValue
 
-GRID_FORMAT: Final = 2
+GRID_FORMAT: Final = 3
 
 _SESSIONS_MAX: Final = 10**12
 """As many as the names of segments can count."""

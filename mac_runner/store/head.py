@@ -53,6 +53,13 @@ def read_head(directory: Path, *, disk: Disk | None = None) -> RunHead:
     return RunHead(layout, resolved, found.planned, ended)
 
 
+def layout_of(directory: Path, *, disk: Disk | None = None) -> Layout:
+    """The layout of a run or a grid, whose name counts where the directory is shared: that of a combination."""
+    disk = disk or Disk()
+    layout = Layout.at(disk, directory)
+    return layout if layout.grid is None else read_head(directory, disk=disk).layout
+
+
 def _planned(disk: Disk, layout: Layout) -> dict[str, int]:
     """The tasks of a combination, as its sessions planned them, and its shards."""
     leases = read_leases(disk, layout)

@@ -80,6 +80,7 @@ TRACES_SUFFIX: Final = ".parquet"
 
 _NAME = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 _NAME_BYTES_MAX = 200
+_EVENT_TASK = re.compile(rb'"task": ?"([^"\\]*)"')
 _SEGMENT = re.compile(r"([0-9]{6,12})\.jsonl")
 _TRANSCRIPT = re.compile(r"(.+)\.json")
 _ATTEMPT = re.compile(r"(.+)\.[0-9]+\.(?:json|parquet)")
@@ -178,6 +179,13 @@ class Layout:
         """Whether a task is of this run, or this shard of it."""
         is_named = self.grid is None or task_id.rpartition("-")[0] == self.experiment_name
         return is_named and (self.lease is None or self.lease.holds(task_id))
+
+    def has_event(self, line: bytes) -> bool:
+        """Whether a line of an event log is about this run: that of a grid has those of all its combinations."""
+        if self.grid is None:
+            return True
+        found = _EVENT_TASK.search(line)
+        return found is not None and self.holds(found[1].decode("utf-8", "replace"))
 
     @property
     def place(self) -> Path:

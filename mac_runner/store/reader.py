@@ -241,11 +241,9 @@ class RunContents:
         logs = event_logs(self.layout.directory, disk=self.disk)
         for line in in_time_order([self.disk.chunks(log) for log in logs]):
             # Most lines are about other things, and parsing costs far more than looking.
-            if is_wanted(line) and any(name in line for name in quoted):
+            if is_wanted(line) and any(name in line for name in quoted) and self.layout.has_event(line):
                 with suppress(ValueError):
-                    event = json.loads(line)
-                    if "task" not in event or self.layout.holds(event["task"]):
-                        yield event
+                    yield json.loads(line)
 
     def _failures(self, wanted: Collection[str]) -> Iterator[tuple[Path, JsonObject]]:
         """The transcript and the row of the last attempt at each wanted conversation."""

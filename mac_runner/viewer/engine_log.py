@@ -9,8 +9,8 @@ from typing import Final
 
 from mac_runner.errors import StoreError
 from mac_runner.files import chunks_from
-from mac_runner.store.head import event_logs
-from mac_runner.store.layout import EVENTS
+from mac_runner.store.head import event_logs, layout_of
+from mac_runner.store.layout import EVENTS, Layout
 from mac_runner.view_model import EnginesPage
 from mac_runner.viewer.marks import Mark, mark_of
 from mac_runner.viewer.source import NotThereError
@@ -25,6 +25,7 @@ class EngineLog:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._layout: Layout | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -51,8 +52,10 @@ class EngineLog:
 
     def _read_on(self, paths: Iterable[Path]) -> None:
         # Several logs in the order of their times, as a merge writes them.
+        layout = self._layout = self._layout or layout_of(self._directory)
         for line in merge(*map(self._new_lines, paths), key=lambda line: line[:_TIME_BYTES]):
-            self._clock.add(line)
+            if layout.has_event(line):
+                self._clock.add(line)
 
     def _new_lines(self, path: Path) -> Iterator[bytes]:
         tail = b""

@@ -32,7 +32,7 @@ from mac_runner.cli.process import Exit
 from mac_runner.reports import status_json, status_text
 from mac_runner.scheduler import policies
 from mac_runner.store import Disk, read_standing
-from mac_runner.store.testing import Layout, decode_frame, marks
+from mac_runner.store.testing import decode_frame, marks
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, RunDir
 from tests.patience import LIMIT_S
@@ -48,7 +48,7 @@ def school(lab: Lab) -> Lab:
 
 def frames(directory: Path) -> Iterator[Mapping[str, object]]:
     """What the journal says of versions."""
-    return marks(Disk(), Layout(directory=directory, experiment_name="echoes"), "policy")
+    return marks(Disk(), layout_of(directory), "policy")
 
 
 def test_no_rollout_is_older_than_allowed_and_the_journal_names_every_version(school: Lab) -> None:
@@ -193,9 +193,10 @@ def test_every_combination_that_shares_the_engine_names_the_versions(school: Lab
 
     assert len(trainer.used) == 12
     assert max(trainer.used.values()) <= MAX_LAG
-    for journal in (school.path / "runs" / "echoes").glob("*/journal"):
-        named = [int(str(frame["version"])) for frame in frames(journal.parent)]
-        played = _versions(RunDir(path=journal.parent))
+    directory = school.path / "runs" / "echoes"
+    for run in (directory / path.stem for path in (directory / "experiments").iterdir()):
+        named = [int(str(frame["version"])) for frame in frames(run)]
+        played = _versions(RunDir(path=run))
         assert named == sorted(named)
         assert played <= {*named}
         assert len(played) > 1
@@ -265,7 +266,7 @@ def fork(game: int, out: str, policy: Policy | None = None, turn: str = "#1") ->
 
 def versions(directory: Path) -> list[tuple[object, object]]:
     """The versions and digests that the journal of a fork names."""
-    frames = marks(Disk(), Layout(directory=directory, experiment_name="echoes"), "policy")
+    frames = marks(Disk(), layout_of(directory), "policy")
     return [(frame["version"], frame["sha256"]) for frame in frames]
 
 

@@ -25,7 +25,7 @@ from mac_runner.cli.process import Exit
 from mac_runner.environments import Conversation
 from mac_runner.environments.town_of_salem.testing import Game
 from mac_runner.store import without_timing
-from mac_runner.store.testing import decode_transcript, encode_json
+from mac_runner.store.testing import Layout, decode_transcript, encode_json, layout_of
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Turn
 from tests import patience
 from tests.conftest import kept_signals
@@ -154,26 +154,37 @@ class Ended(subprocess.CompletedProcess[str]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDir:
-    """What a run directory holds, as a reader of its files sees it."""
+    """What a run directory holds, as a reader of its files sees it; or a combination, by its name in that of a grid."""
 
     path: Path
 
     @property
+    def layout(self) -> Layout:
+        """Its paths."""
+        return layout_of(self.path)
+
+    def transcript_files(self) -> list[Path]:
+        """Its transcripts."""
+        layout = self.layout
+        return [path for path in sorted(layout.transcripts.glob("*.json")) if layout.holds(path.stem)]
+
+    @property
     def transcripts(self) -> dict[str, bytes]:
         """Every transcript without its timing, by file name."""
-        files = sorted((self.path / "transcripts").glob("*.json"))
+        files = self.transcript_files()
         return {file.name: encode_json(without_timing(decode_transcript(file.read_bytes()))) for file in files}
 
     @property
     def index(self) -> list[dict[str, Any]]:
         """The rows of the index."""
-        (path,) = self.path.glob("*_index.jsonl")
-        return _json_lines(path)
+        (path,) = self.layout.root.glob("*_index.jsonl")
+        return [row for row in _json_lines(path) if self.layout.holds(row["task_id"])]
 
     @property
     def manifest(self) -> dict[str, Any]:
         """The manifest."""
-        return _json(self.path / "task_manifest.json")
+        manifest = _json(self.layout.manifest)
+        return {**manifest, "tasks": [task for task in manifest["tasks"] if self.layout.holds(task["task_id"])]}
 
     @property
     def statuses(self) -> dict[str, int]:
@@ -184,7 +195,7 @@ class RunDir:
     @property
     def summary(self) -> dict[str, Any]:
         """The summary."""
-        return _json(self.path / "summary.json")
+        return _json(self.layout.summary)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """The events of one name; a line torn by a kill is passed over."""
@@ -193,7 +204,7 @@ class RunDir:
 
     def transcript(self, conversation: int | str = 0) -> dict[str, Any]:
         """A transcript, by its place or by the name of its conversation."""
-        files = sorted((self.path / "transcripts").glob("*.json"))
+        files = self.transcript_files()
         file = files[conversation] if isinstance(conversation, int) else files[0].with_name(f"{conversation}.json")
         return decode_transcript(file.read_bytes())
 

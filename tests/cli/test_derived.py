@@ -11,6 +11,7 @@ import pytest
 
 from mac_runner.runs.testing import run_tables
 from mac_runner.store import without_timing
+from mac_runner.store.testing import encode_json
 from mac_runner.viewer.testing import RunSource
 from tests.attacks.mutation import places
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment
@@ -22,7 +23,7 @@ DAMAGE: Mapping[str, Callable[[Path], object]] = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "altered": lambda path: path.write_bytes(path.read_bytes().replace(b"2", b"3")),
 }
-MADE = ("grid.csv", "grid.parquet", "summary.json", "one/summary.json")
+MADE = ("grid.csv", "grid.parquet", "summary.json", "summaries/seed-1.json", "small_index.jsonl", "task_manifest.json")
 INDEX, MANIFEST, SUMMARY = "small_index.jsonl", "task_manifest.json", "summary.json"
 
 
@@ -53,8 +54,7 @@ def test_damaged_file_of_a_run_is_written_again_by_its_command(
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_files_of_a_grid_are_written_again_by_its_command(grid: Path, at_once: AtOnce, damage: str) -> None:
-    one = next(grid.glob("seed-1*"))
-    paths = [one / SUMMARY if name == "one/summary.json" else grid / name for name in MADE]
+    paths = [grid / name for name in MADE]
     whole = {path: path.read_bytes() for path in paths if path.exists()}
     assert {path.name for path in whole} >= {"grid.csv", SUMMARY}
     for path in whole:
@@ -63,15 +63,19 @@ def test_damaged_files_of_a_grid_are_written_again_by_its_command(grid: Path, at
     at_once("verify runs/small").done()
     at_once("small.yaml --quiet").done()
 
-    assert {path: path.read_bytes() for path in whole} == whole
+    found = {path: path.read_bytes() for path in whole}
+    for each in (found, whole):
+        each[grid / MANIFEST] = encode_json(without_timing(json.loads(each[grid / MANIFEST])))
+    assert found == whole
     assert stale_files(grid) == []
 
 
 def test_number_altered_in_the_summary_of_a_combination_does_not_reach_the_table(grid: Path, at_once: AtOnce) -> None:
     table = (grid / "grid.csv").read_bytes()
-    summary = RunDir(path=next(grid.glob("seed-1*"))).summary
+    one = RunDir(path=grid / "seed-1")
+    summary = one.summary
     altered = {**summary, "conversations": {"planned": 2, "finished": 77, "failed": 0}}
-    (next(grid.glob("seed-1*")) / SUMMARY).write_text(json.dumps(altered))
+    one.layout.summary.write_text(json.dumps(altered))
     (grid / "grid.csv").unlink()
 
     at_once("small.yaml --quiet").done()

@@ -302,7 +302,7 @@ def test_conversations_that_a_plugin_breaks_fail_alone_with_the_place(own: Lab, 
     at_once(file_of(conversations=2, _grid=grid)).ends(Exit.FAILURES)
 
     failures: dict[str, list[object]] = {}
-    for path in own.run_dir().path.glob("*/transcripts/*.json"):
+    for path in own.run_dir().path.glob("transcripts/*.json"):
         transcript = json.loads(path.read_text())
         failures.setdefault(transcript["environment"].partition(":")[2], []).append(transcript["failure"])
     wrong = {

@@ -65,11 +65,11 @@ def test_finished_game_is_shown(recorded: Lab, at_once: AtOnce) -> None:
 def test_a_recorded_grid_keeps_its_names_and_takes_in_combinations_with_short_ones(
     recorded: Lab, at_once: AtOnce
 ) -> None:
-    before = {path.name for path in (recorded.path / "runs/grid").glob("max*rounds-*")}
+    before = {path.stem for path in (recorded.path / "runs/grid/experiments").iterdir()}
     more = ("--set", "_grid.sweep={discussion.max_rounds: [2, 3, 1]}")
 
     at_once("grid.yaml --quiet", *more).done()
-    found = {path.parent.name for path in (recorded.path / "runs/grid").glob("*/experiment.yaml")}
+    found = {path.stem for path in (recorded.path / "runs/grid/experiments").iterdir()}
     assert len(before) == 2
     assert found == {*before, "max_rounds-3"}
     at_once("verify runs/grid").done()

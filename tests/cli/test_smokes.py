@@ -47,4 +47,4 @@ def test_a_verb_reads_a_run_and_ends_well(
 def test_a_grid_is_played(lab: Lab) -> None:
     lab.done(lab.write(experiment(_grid={"sweep": {"seed": [1, 2]}})))
 
-    assert len([*Path(lab.run_dir().path).glob("*/summary.json")]) == 2
+    assert len([*Path(lab.run_dir().path).glob("summaries/*.json")]) == 2

@@ -264,7 +264,7 @@ def test_directory_of_a_run_is_none_of_a_grid_and_the_other_way_round(run: RunDi
 
 
 def test_verify_goes_through_every_combination(run: RunDir, at_once: AtOnce) -> None:
-    (transcript,) = (runs(run.path)["lobby-classic-10_seed-1"].path / "transcripts").iterdir()
+    (transcript,) = runs(run.path)["lobby-classic-10_seed-1"].transcript_files()
     transcript.write_bytes(transcript.read_bytes() + b"\n")
     told = at_once("verify runs/small").ends(Exit.FAILURES).stdout
 
