@@ -32,7 +32,7 @@ from mac_runner.cli.process import Exit
 from mac_runner.reports import status_json, status_text
 from mac_runner.scheduler import policies
 from mac_runner.store import Disk, read_standing
-from mac_runner.store.testing import decode_frame, marks
+from mac_runner.store.testing import decode_frame, layout_of, marks
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, RunDir
 from tests.patience import LIMIT_S

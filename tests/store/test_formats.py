@@ -36,6 +36,7 @@ from mac_runner.store import (
     without_timing,
 )
 from mac_runner.store.testing import (
+    Layout,
     Manifest,
     decode_manifest,
     decode_transcript,
@@ -313,7 +314,7 @@ def shard(place: Path) -> object:
 LEASES = LeasesRecord(of=12, experiment_name="small", identity="ab12", conversations=30)
 READERS: dict[str, Callable[[Path], object]] = {
     "task_manifest.json": lambda place: decode_manifest([(place / "task_manifest.json").read_bytes()], str(place)),
-    "leases.json": read_leases,
+    "leases.json": lambda place: read_leases(Disk(), Layout(directory=place, experiment_name="small")),
     "shard.json": shard,
     "grid.yaml": read_grid,
     "fork.json": lambda place: read_fork(Disk(), place),
