@@ -18,7 +18,7 @@ from benchmarks.machine import row
 from mac_runner.types import JsonValue
 from tests.cli.lab import Lab, experiment, scripted
 from tests.patience import wait_for
-from tests.ray.test_cluster import cluster_of, ended_in_shards, submission, workers_of
+from tests.ray.test_cluster import cluster_of, ended_in, submission, workers_of
 
 CONVERSATIONS = 64
 ROUNDS = 3
@@ -57,11 +57,11 @@ def stand_still(lab: Lab, cluster: Any, name: str) -> tuple[float, float]:
     """How long after the kill of a node there is another worker, and one at a shard of the node."""
     process = lab.start(*submission("--shards", "8", "--out", name))
     shared = lab.path / name
-    wait_for(lambda: ended_in_shards(shared) >= 10, "10 conversations")
+    wait_for(lambda: ended_in(shared) >= 10, "10 conversations")
     node = next(node for node in cluster.worker_nodes if workers_of(node))
     before = {worker.pid for each in cluster.worker_nodes for worker in workers_of(each)}
     lost = {worker.pid for worker in workers_of(node)}
-    held = [path.parent for path in shared.glob("shards/*/.owner.json") if json.loads(path.read_text())["pid"] in lost]
+    held = [path.parent for path in shared.glob("leases/*/.owner.json") if json.loads(path.read_text())["pid"] in lost]
     segments = {shard: len([*shard.glob("journal/*")]) for shard in held}
     cluster.add_node(num_cpus=1)
     killed_s = time.monotonic()

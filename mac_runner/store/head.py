@@ -14,7 +14,7 @@ from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import read_config
 from mac_runner.store.layout import EVENTS, WORKERS, Layout
-from mac_runner.store.leases import directories_in, lease_places, read_leases
+from mac_runner.store.leases import directories_in, has_leases, lease_places, read_leases
 from mac_runner.store.manifest import ended_in, read_manifest
 from mac_runner.types import JsonObject
 
@@ -87,5 +87,6 @@ def places_of_work(directory: Path, *, disk: Disk | None = None) -> list[Path]:
     """Where those leave notes who work on a run or a grid: in it, and while shards are claimed, also below it."""
     disk = disk or Disk()
     root = Layout.at(disk, directory).root
-    leases = [*lease_places(disk, root)]
-    return [root, *(worker_directories(root, disk=disk) if leases else ()), *leases]
+    if not has_leases(disk, root):
+        return [root]
+    return [root, *worker_directories(root, disk=disk), *lease_places(disk, root)]

@@ -166,19 +166,22 @@ def end_leases(disk: Disk, layout: Layout) -> None:
 def rivals(disk: Disk, layout: Layout) -> list[Path]:
     """Where those leave notes whom a process here keeps out and is kept out by, besides the holders of its own lock.
 
-    A worker stands against who has the whole run or grid, and the one that has it against the workers.
+    A worker stands against who has the whole run or grid, and the one that has it against the workers: also once the
+    leases have ended, since a worker may be late.
     """
     return [layout.root] if layout.lease is not None else [*lease_places(disk, layout.root)]
 
 
+def has_leases(disk: Disk, root: Path) -> bool:
+    """Whether workers claim shards of a run in a directory."""
+    in_grid = (name.endswith(".json") for name in disk.names(root / LEASE_DIRECTORIES))
+    return disk.exists(root / LEASES) or any(in_grid)
+
+
 def lease_places(disk: Disk, root: Path) -> Iterator[Path]:
-    """The leases of all runs in a directory whose shards workers claim."""
-    found = directories_in(disk, root / LEASE_DIRECTORIES)
-    if disk.exists(root / LEASES):
-        yield from found
-    for slug in found if disk.exists(root / GRID) else ():
-        if disk.exists(slug.with_name(f"{slug.name}.json")):
-            yield from directories_in(disk, slug)
+    """The places of all leases that there are or were in a directory."""
+    for place in directories_in(disk, root / LEASE_DIRECTORIES):
+        yield from directories_in(disk, place) if disk.exists(root / GRID) else (place,)
 
 
 def directories_in(disk: Disk, directory: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from mac_runner.store.head import layout_of
 from mac_runner.store.identity import changes, encode_config, read_yaml
 from mac_runner.store.journal import (
     checkpoint_frame,
+    death_frame,
     done_frame,
     marks,
     replies,
@@ -18,7 +19,7 @@ from mac_runner.store.journal import (
 )
 from mac_runner.store.lane_log import STATES, LaneRecord, lanes_of, read_lanes
 from mac_runner.store.layout import LEASES, WORKERS, Layout, Lease, traces_beside
-from mac_runner.store.leases import begin_leases, encode_leases
+from mac_runner.store.leases import begin_leases, encode_leases, end_leases, make_claimable, rivals
 from mac_runner.store.lock import (
     LEASE_INTERVAL_S,
     LEASE_PERIODS,

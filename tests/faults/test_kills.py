@@ -16,6 +16,7 @@ import pytest
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from mac_runner.store import FindingKind, read_run, verify_run
+from mac_runner.store.testing import LEASES
 from mac_runner.types import JsonObject
 from tests.cli.lab import RunDir
 from tests.faults.forking import Ended, Extras, Forking
@@ -166,7 +167,8 @@ def test_workers_killed_and_stopped_at_random_leave_what_one_run_leaves(
     assert len([*(shared.out / "workers").iterdir()]) > DEATHS
     same_results(shared.run_dir, single.run_dir)
     assert verify(shared.out) == Exit.OK
-    assert not [*shared.out.rglob(".owner.json")]
+    assert not [*(shared.out / "leases").rglob(".owner.json")]
+    assert not (shared.out / LEASES).exists()
     assert not [*shared.out.rglob(".tmp-*")]
     # What an engine did again: replies that nobody had written down when a kill came, one for each slot at most.
     made = witness.read_text().splitlines()

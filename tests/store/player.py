@@ -67,12 +67,17 @@ def resolved(seed: int = 1, description: str = "a toy") -> JsonObject:
 
 
 def plan(n: int, first: int = 0) -> Plan:
+    return Plan(range(first, n), name_of=lambda i: f"{NAME}_{i:05d}", make=_task)
+
+
+def shared_plan(n: int) -> Plan:
+    """The same tasks for workers, who find the index of a task in its name."""
+    return Plan(range(n), name_of=lambda i: f"{NAME}-{i:05d}", make=_task)
+
+
+def _task(index: int, task_id: str) -> Task:
     agent = Agent(agent_id="Ann", definition="player", model="m", seat=0, slot=0, sampling=Sampling(stop=("\n",)))
-    return Plan(
-        range(first, n),
-        name_of=lambda i: f"{NAME}_{i:05d}",
-        make=lambda i, task_id: Task(index=i, task_id=task_id, seed=stable_hash(i), agents=(agent,)),
-    )
+    return Task(index=index, task_id=task_id, seed=stable_hash(index), agents=(agent,))
 
 
 def turn(n: int) -> Turn:
