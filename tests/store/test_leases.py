@@ -223,11 +223,12 @@ def plain(directory: Path, *, ends: bool = False) -> Actor:
     """A process that has the whole run, and that may end the leases."""
 
     def act(actor: Actor, disk: Disk) -> None:
-        lock = RunLock(disk, directory, rivals=lambda: rivals(disk, directory))
+        layout = Layout(directory=directory, experiment_name=player.NAME)
+        lock = RunLock(disk, directory, rivals=lambda: rivals(disk, layout))
         try:
             actor.work()
             if ends:
-                end_leases(disk, directory)
+                end_leases(disk, layout)
             actor.is_at_work = False
             lock.sign_off()
         finally:
@@ -243,9 +244,9 @@ def worker(directory: Path, number: int, *, begins: bool = True) -> Actor:
     def act(actor: Actor, disk: Disk) -> None:
         if begins:
             disk.publish_once(directory / LEASES, b"{}")
-        make_claimable(directory, lease.shard, disk=disk)
-        place = Layout(directory=directory, experiment_name=player.NAME, lease=lease).place
-        lock = RunLock(disk, place, rivals=lambda: rivals(disk, directory, lease))
+        layout = Layout(directory=directory, experiment_name=player.NAME, lease=lease)
+        make_claimable(disk, layout.place)
+        lock = RunLock(disk, layout.place, rivals=lambda: rivals(disk, layout))
         try:
             actor.work()
             actor.is_at_work = False
