@@ -8,7 +8,7 @@ Before anything is written, every result that a source names is accounted for: i
 acknowledges, or it is adopted as a resume would. Otherwise the merge is refused, naming each such conversation.
 
 `experiment.yaml` is written last except for the summary, so a killed merge leaves no run directory. The same command
-does it again: what it wrote is replaced, and transcripts that are there already stay.
+does it again, from the start.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,7 +94,6 @@ def merge_runs(
     """
     disk = disk or Disk()
     found = [read_run(source, disk=disk) for source in sources]
-    _check_distinct(target, sources)
     _check_at_rest(disk, sources)
     _check_experiment(found)
     fork = merged_fork([(run.layout.directory, run.fork) for run in found])
@@ -133,15 +132,6 @@ def _missing_shards(shards: Sequence[Shard | None]) -> tuple[Shard, ...]:
         return ()
     of = next(iter(found)).of
     return tuple(shard for number in range(1, of + 1) if (shard := Shard(number, of)) not in found)
-
-
-def _check_distinct(target: Path, sources: Sequence[Path]) -> None:
-    places = [path.resolve() for path in (target, *sources)]
-    for first, second in combinations(range(len(places)), 2):
-        if places[first] == places[second]:
-            raise RunDirectoryError(
-                f"{sources[second - 1]} is named twice; name the new directory first, then each run once"
-            )
 
 
 def _check_at_rest(disk: Disk, sources: Sequence[Path]) -> None:
@@ -224,7 +214,9 @@ def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
 
 
 def _empty(disk: Disk, layout: Layout) -> None:
-    """Have nothing in the directories of the new run, where a merge that was broken off may have left something."""
+    """Take back what a merge that was broken off has left: first what makes it a run directory."""
+    disk.remove(layout.config)
+    disk.sync_directory(layout.directory)
     for directory in layout.swept:
         disk.sweep(directory)
     for directory in (layout.journal, layout.transcripts, layout.traces, layout.attempts):

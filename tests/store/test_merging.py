@@ -134,27 +134,18 @@ def test_runs_of_different_experiments_are_refused_naming_the_fields(tmp_path: P
 def test_runs_that_share_a_conversation_are_refused_naming_it(tmp_path: Path, shards: Sequence[Path]) -> None:
     half = play_shard(tmp_path / "half", None, turns=1)
 
-    with pytest.raises(RunDirectoryError, match=r"part-1 .*half .*toy_00000"):
-        merged(tmp_path / "whole", shards[1], shards[0], half)
-
-
-@pytest.mark.parametrize("places", [("part-1", "part-1"), ("part-1", "part-2", "x/../part-1"), ("whole", "part-1")])
-def test_directory_named_twice_is_refused(
-    tmp_path: Path, shards: Sequence[Path], single: Path, places: Sequence[str]
-) -> None:
-    (tmp_path / "x").mkdir()
-    single.rename(tmp_path / "whole")
-
-    with pytest.raises(RunDirectoryError, match="named twice"):
-        merged(tmp_path / "whole", *(tmp_path / place for place in places))
+    for other in (half, tmp_path / "half" / ".." / "part-1"):
+        with pytest.raises(RunDirectoryError, match=rf"part-1 and {re.escape(str(other))} .*toy_00000"):
+            merged(tmp_path / "whole", shards[1], shards[0], other)
 
 
 def test_merge_into_a_directory_in_use_is_refused_and_leaves_it_alone(
     tmp_path: Path, shards: Sequence[Path], single: Path
 ) -> None:
     before = tree(single)
-    with pytest.raises(RunDirectoryError, match="single holds"):
-        merged(single, *shards)
+    for sources in (shards, [single]):
+        with pytest.raises(RunDirectoryError, match="single holds"):
+            merged(single, *sources)
     assert tree(single) == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine")
@@ -185,15 +176,34 @@ def test_merge_broken_off_at_any_call_is_done_over_by_the_same_command(
     tmp_path: Path, shards: Sequence[Path], single: Path, system: FaultySystem, disk: Disk
 ) -> None:
     before, reference = [tree(shard) for shard in shards], tmp_path / "reference"
-    for fail_at in failing_calls(system, lambda: merged(reference, *shards[:2], disk=disk)):
-        target = tmp_path / f"whole-{fail_at}"
-        with pytest.raises(StoreError, match="ENOSPC"):
-            merged(target, *shards[:2], disk=disk)
-        if not (target / "summary.json").exists():
-            merged(target, *shards[:2])
-        assert player.verified(target).findings == ()
-        assert files(target / "transcripts") == files(reference / "transcripts")
-        assert not list(target.rglob(".tmp-*"))
+    played = merged(reference, *shards[:2]).contents.counts.finished
+    system.fail_at = 60
+    with pytest.raises(StoreError):
+        merged(tmp_path / "begun", *shards[:2], disk=disk)
+    # Killed when only the summary was missing.
+    shutil.copytree(reference, tmp_path / "ended")
+    (tmp_path / "ended/summary.json").unlink()
+    shutil.copy(tmp_path / "begun/.merging.json", tmp_path / "ended")
+    for left in ("", "ended"):
+
+        def place(name: str, left: str = left) -> Path:
+            target = tmp_path / f"{left}-{name}"
+            if left:
+                shutil.copytree(tmp_path / left, target)
+            return target
+
+        system.fail_at = None
+        for fail_at in failing_calls(system, lambda: merged(place("sound"), *shards[:2], disk=disk)):
+            target = place(str(fail_at))
+            with pytest.raises(StoreError, match="ENOSPC"):
+                merged(target, *shards[:2], disk=disk)
+            if (target / "experiment.yaml").exists():
+                assert player.verified(target).acknowledged == played, "a part of it is taken for the run"
+            if not (target / "summary.json").exists():
+                merged(target, *shards[:2])
+            assert player.verified(target).findings == ()
+            assert files(target / "transcripts") == files(reference / "transcripts")
+            assert not list(target.rglob(".tmp-*"))
     assert [tree(shard) for shard in shards] == before
 
 
