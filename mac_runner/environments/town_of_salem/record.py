@@ -7,11 +7,13 @@ default is not written where it has that value. Players go by their names.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
+from operator import itemgetter
 from string import capwords
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -32,6 +34,7 @@ PhaseOfDay: TypeAlias = Annotated[Phase, Meta(description="the phase of the day"
 Targets: TypeAlias = Annotated[list[str], Meta(description="whom it was for")]
 
 
+_Known = TypeVar("_Known")
 _FATES: Final = frozenset({EventKind.DEATH, EventKind.REVIVED})
 
 
@@ -339,20 +342,24 @@ class GameRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def role_at(self, name: str, place: int) -> str:
         """The role that a player holds at the event `place`; empty for a name that no player has."""
-        return next((role for since, role in reversed(self._held.get(name, ())) if since < place), "")
+        return _before(self._held[name], place) if name in self._held else ""
 
     def faction_at(self, name: str, place: int) -> Faction | None:
         """The faction of a player at an event; None for a role that is not registered here."""
         return faction_of(self.role_at(name, place))
 
     @cached_property
-    def _fates(self) -> list[tuple[int, Event]]:
-        return [(place, event) for place, event in enumerate(self.events) if event.kind in _FATES]
+    def _lives(self) -> Mapping[str, list[tuple[int, bool]]]:
+        """By player, whether it lived, each with the event after which it did or did not."""
+        lives = {name: [(-1, True)] for name in self.names}
+        for place, event in enumerate(self.events):
+            if event.kind in _FATES and (player := event.said("player")) in lives:
+                lives[player].append((place, event.kind != EventKind.DEATH))
+        return lives
 
     def living_at(self, place: int) -> list[str]:
         """The players who live at the event `place`, in the order of their seats."""
-        last = {event.said("player"): event.kind for since, event in self._fates if since < place}
-        return [name for name in self.names if last.get(name) != EventKind.DEATH]
+        return [name for name in self.names if _before(self._lives[name], place)]
 
     @cached_property
     def votings(self) -> list[Voting]:
@@ -475,6 +482,11 @@ class Voting(NamedTuple):
     def judges(self, ballot: Ballot) -> list[str]:
         """Those who cast a ballot."""
         return [judge for judge, cast in self.ballots.items() if cast == ballot]
+
+
+def _before(story: Sequence[tuple[int, _Known]], place: int) -> _Known:
+    """The last of what was so before an event, of a story that begins before all events."""
+    return story[bisect_left(story, place, key=itemgetter(0)) - 1][1]
 
 
 class _Judgement(NamedTuple):

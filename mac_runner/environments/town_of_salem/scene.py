@@ -31,6 +31,8 @@ from mac_runner.view_model import Cell, Fact, Mark, Note, Phase, Scene, Share, T
 _CARDS: Final = frozenset({EventKind.ROLE_CARD, EventKind.CONVERTED})
 _NAMED: Final = frozenset({EventKind.REVEALED, EventKind.DEATH, EventKind.TEAM_CHANGED, EventKind.TEAM_JOINED})
 """Events that say which role the `player` of their data holds."""
+_TELLING: Final = frozenset({*_CARDS, *_NAMED, EventKind.QUARRY, EventKind.REVIVED})
+"""Events that say something of a player; so do those with `members` in their data."""
 _SPOKEN: Final = frozenset(
     {EventKind.SPEECH, EventKind.CHAT, EventKind.WHISPER, EventKind.WHISPER_SEEN, EventKind.VOTE, EventKind.UNVOTE}
 )
@@ -71,10 +73,13 @@ def game_scene(transcript: JsonObject) -> Scene:
         return Scene()
     outcome = transcript.get("outcome")
     ended = parsed(Outcome, outcome, "the outcome of the game") if isinstance(outcome, dict) else None
+    told = [
+        (place, event) for place, event in enumerate(game.events) if event.kind in _TELLING or "members" in event.data
+    ]
     return Scene(
         phases=tuple(_phases(game)),
         facts=tuple(_facts(game, ended)),
-        members={name: tuple(_member_facts(game, ended, name)) for name in game.names},
+        members={name: tuple(_member_facts(game, ended, name, told)) for name in game.names},
         notes=_notes(game),
         agents=dict(_agents(game)),
         tables=(*_vote_tables(game), *_claim_tables(game)),
@@ -146,9 +151,11 @@ def _won(name: str, winners: Sequence[str], place: int | None = None) -> Fact:
     return Fact(name, text, _tone_of(factions[0] if factions else None), place)
 
 
-def _member_facts(game: GameRecord, ended: Outcome | None, name: str) -> Iterator[Fact]:
-    """What was learned of a player, in order, then what was true at the end."""
-    for place, event in enumerate(game.events):
+def _member_facts(
+    game: GameRecord, ended: Outcome | None, name: str, told: Sequence[tuple[int, Event]]
+) -> Iterator[Fact]:
+    """What was learned of a player by the events that tell of one, in order, then what was true at the end."""
+    for place, event in told:
         for role in _roles_shown(event, name):
             yield from _role_facts(role, place)
         if event.kind == EventKind.QUARRY and event.seats == [name]:
