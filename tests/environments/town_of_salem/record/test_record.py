@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
@@ -274,6 +276,40 @@ def test_phases_are_the_days_and_nights_with_who_lives_at_their_end() -> None:
         marks = [mark.symbol for phase in scene.phases for mark in phase.marks]
         assert marks.count("†") == len(record["deaths"])
         assert marks.count("⚖") == sum(trial["verdict"] is not None for trial in record["trials"])
+
+
+def long_game(days: int) -> dict[str, Any]:
+    """A game in which a player dies and comes back, day after day."""
+    member = {"name": "Abel", "seat": 0, "slot": None, "role": "sheriff", "target": None}
+    events = [
+        {
+            "when": f"Day {day}, discussion",
+            "day": day,
+            "phase": "discussion",
+            "kind": kind,
+            "turn": None,
+            "audience": "all",
+            "text": kind,
+            "data": {"player": "Abel"},
+        }
+        for day, kind in enumerate(("death", "revived") * (days // 2), start=1)
+    ]
+    return {"cast": [{**member, "definition": "player", "model": "m"}], "events": events}
+
+
+def test_an_event_of_a_long_game_takes_no_more_work_than_one_of_a_short_game() -> None:
+    def calls(days: int) -> int:
+        transcript, made = {"record": long_game(days), "outcome": None}, Counter[str]()
+        sys.setprofile(lambda _frame, event, _told: made.update((event,)))
+        try:
+            phases = game_scene(transcript).phases
+        finally:
+            sys.setprofile(None)
+        assert [len(phase.standing) for phase in phases] == [0, 1] * (days // 2)
+        return made.total()
+
+    calls(2)
+    assert calls(400) < 2.2 * calls(200)
 
 
 def test_notes_have_each_claim_and_each_night_once() -> None:
