@@ -9,7 +9,7 @@ stream sends what is new since it was last awake, so a slow page gets fewer and 
 | `standing` | RunPage |
 | `touched` | the numbers of conversations with new replies that have not ended |
 | `engines` | EnginesPage |
-| `trouble` | `{"error": words}` while the run cannot be read, and without words when it can be again |
+| `trouble` | `{"error": words}` while the run or a part of it cannot be read, and without words when all can be |
 
 The id of an event is `version.rows`. A browser that connects again sends the last one, and the stream goes on there. A
 page whose list has not `since` rows, or is of another version, asks for `/api/index`.
@@ -27,12 +27,14 @@ from mac_runner.clock import Clock
 from mac_runner.errors import MacRunnerError
 from mac_runner.view_model import IndexColumns
 from mac_runner.viewer.answers import encoded
-from mac_runner.viewer.source import Pulse, Source
+from mac_runner.viewer.source import NotThereError, Pulse, Source
 
 T = TypeVar("T")
 
 ROWS_MAX: Final = 2_000
 """So many rows are sent in one event."""
+_PULSE: Final = "pulse"
+_ROWS: Final = "rows"
 _STANDING: Final = "standing"
 _ENGINES: Final = "engines"
 
@@ -133,8 +135,9 @@ class _Stream:
         self._cursor = cursor
         self._news = asyncio.Event()
         self._pulse: Pulse | None = None
-        self._trouble = ""
-        self._has_trouble_news = False
+        self._faults: dict[str, str] = {}
+        """What cannot be read now, and why."""
+        self._told_fault = ""
         self._touched: set[int] = set()
         self._owed: set[str] = set()
         self._sent_s: dict[str, float] = {}
@@ -146,9 +149,10 @@ class _Stream:
 
     def notice(self, pulse: Pulse | None, trouble: str) -> None:
         """Take the result of a poll."""
-        self._has_trouble_news |= trouble != self._trouble
-        is_news = trouble != self._trouble or (pulse is not None and (pulse != self._pulse or bool(pulse.touched)))
-        self._trouble = trouble
+        # Rows that could not be read are asked for again with the next poll that finds the run well.
+        is_news = trouble != self._faults.get(_PULSE, "") or (_ROWS in self._faults and not trouble)
+        is_news |= pulse is not None and (pulse != self._pulse or bool(pulse.touched))
+        self._note(_PULSE, trouble)
         if pulse is not None:
             if is_news:
                 # The event log is as large as the journal: it is read after that.
@@ -158,6 +162,13 @@ class _Stream:
         if is_news:
             self._news.set()
 
+    def _note(self, what: str, why: str = "") -> None:
+        """Keep why something cannot be read; empty once it can be."""
+        if why:
+            self._faults[what] = why
+        else:
+            self._faults.pop(what, None)
+
     async def events(self) -> AsyncIterator[bytes]:
         """The events, and a comment where there are none for long."""
         while True:
@@ -166,6 +177,9 @@ class _Stream:
                 return
             found = [event async for event in self._new()] if is_woken else []
             found += [event for name in sorted(self._due()) if (event := await self._page(name))]
+            if (fault := next(iter(self._faults.values()), "")) != self._told_fault:
+                self._told_fault = fault
+                found.insert(0, _event("trouble", encoded({"error": fault})))
             if found or not is_woken:
                 yield b"".join(found) or b": alive\n\n"
 
@@ -193,16 +207,12 @@ class _Stream:
 
     async def _new(self) -> AsyncIterator[bytes]:
         """Rows and replies."""
-        if self._has_trouble_news:
-            self._has_trouble_news = False
-            yield _event("trouble", encoded({"error": self._trouble}))
         try:
             async for event in self._rows():
                 yield event
+            self._note(_ROWS)
         except MacRunnerError as fault:
-            # The next poll that finds the run well says so, and has the rows sent.
-            self._trouble = str(fault)
-            yield _event("trouble", encoded({"error": self._trouble}))
+            self._note(_ROWS, str(fault))
         if self._touched:
             touched, self._touched = sorted(self._touched), set()
             yield _event("touched", encoded(touched))
@@ -244,9 +254,12 @@ class _Stream:
                 data = await self._live.work(lambda: encoded(source.run(slug)))
             else:
                 data = await self._live.engines_work(lambda: encoded(source.engines(slug)))
-        except MacRunnerError:
+            self._note(name)
+        except MacRunnerError as fault:
             # The next pulse may be as the last one was, and then asks for nothing.
             self._owed.add(name)
+            # Some runs have no log of their engines.
+            self._note(name, "" if isinstance(fault, NotThereError) else str(fault))
             data = b""
         self._sent_s[name] = self._live.clock.monotonic_s()
         return _event(name, data) if data else b""

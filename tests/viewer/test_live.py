@@ -17,7 +17,7 @@ from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.store import read_run
 from mac_runner.store.testing import done_frame, retry_frame, session_frame
 from mac_runner.types import JsonObject
-from mac_runner.view_model import IndexColumns, RunPage
+from mac_runner.view_model import EnginesPage, IndexColumns, RunPage
 from mac_runner.viewer.testing import Cursor, Live, NotThereError, PublishRequest, RunSource, publish
 from tests.cli.lab import Lab, experiment
 from tests.kit import StridingClock
@@ -170,7 +170,7 @@ def test_run_that_is_replaced_by_another_is_shown_anew(own_run: Path, tmp_path: 
 
 
 class Flaky(RunSource):
-    """Cannot be read whenever the test says so."""
+    """Cannot be read whenever the test says so, and has no log of its engines."""
 
     fails: tuple[str, ...] = ()
 
@@ -182,14 +182,17 @@ class Flaky(RunSource):
         self._check("run")
         return super().run(slug)
 
+    def engines(self, slug: str) -> EnginesPage:
+        raise NotThereError("there is no log")
+
     def _check(self, name: str) -> None:
         if name in self.fails:
             self.fails = tuple(one for one in self.fails if one != name)
             raise RunDirectoryError(f"{name} cannot be read")
 
 
-def test_what_could_not_be_read_for_a_moment_is_sent_though_nothing_changes(played: Path) -> None:
-    """The next pulse may be as the one before."""
+def test_what_could_not_be_read_for_a_moment_is_told_and_sent_though_nothing_changes(played: Path) -> None:
+    """The next pulse may be as the one before. The head of a page is tried again after a pause."""
     source = Flaky(played)
     source.fails = ("index", "run")
 
@@ -207,7 +210,7 @@ def test_what_could_not_be_read_for_a_moment_is_sent_though_nothing_changes(play
 
     page = simulate(program)
     assert (page.ids, page.state) == (ended(played), "complete 3")
-    assert page.troubles == ["index cannot be read", ""]
+    assert page.troubles == ["index cannot be read", "run cannot be read", ""]
 
 
 COPIES = 600
