@@ -32,6 +32,7 @@ from mac_runner.environments import build_environment
 from mac_runner.plan import plan_of
 from mac_runner.store import open_run
 from mac_runner.types import JsonObject, Reply, Request
+from tests.sim.building import request_for
 from tests.sim.conversations import run_conversations
 from tests.vllm.tiny_model import make_tiny_model
 
@@ -185,7 +186,7 @@ async def measure(experiment: Loaded, warm_up: Loaded, directory: Path, pairs: i
     config = experiment.experiment.model_definitions["m"].backend_settings
     if not isinstance(config, VllmConfig):
         raise ValueError("the experiment has no vLLM")
-    backend = VllmBackend(name="m", config=config, traces=False, clock=SystemClock(), say=print)
+    backend = VllmBackend(request_for(config, SystemClock(), say=print))
     found, requests = list[Pair](), list[Request]()
 
     async def played(name: str) -> Phase:

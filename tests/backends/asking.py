@@ -25,6 +25,7 @@ from mac_runner.types import Reply, Request
 from tests.sim import anthropic_server, ollama_server
 from tests.sim.anthropic_server import AnthropicServer
 from tests.sim.behaviour import Behaviour, Received, Say, Send, failure
+from tests.sim.building import request_for
 from tests.sim.held_time import in_held_time, move
 from tests.sim.ollama_server import OllamaServer
 from tests.sim.openai_run import Settings, backend_for
@@ -81,9 +82,7 @@ def ollama_at(
     with pytest.MonkeyPatch.context() as patch:
         if key is not None:
             patch.setenv("OLLAMA_API_KEY", key)
-        return OllamaBackend(
-            name="m", config=config, settings=(), is_pulling=is_pulling, clock=clock or SimulatedClock(), say=say
-        )
+        return OllamaBackend(request_for(config, clock or SimulatedClock(), can_pull=is_pulling, say=say))
 
 
 def anthropic_at(urls: Sequence[str], settings: Settings, key: str | None, said: list[str] | None) -> HttpBackend:

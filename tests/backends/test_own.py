@@ -32,6 +32,7 @@ from mac_runner.testing.backends import BackendContract, BackendHarness, CannotE
 from mac_runner.types import FinishReason, Reply, Request, TokenCount, TokenTrace
 from tests.backends.asking import started
 from tests.patience import LIMIT_S
+from tests.sim.building import request_for
 from tests.sim.held_time import real
 from tests.sim.requests import request
 
@@ -44,20 +45,8 @@ def plugin(value: object) -> Plugin:
 
 def built(value: object, *agents: AgentDefinition, record_tokens: bool = False) -> Backend:
     spec = own_spec(plugin(value))
-    return spec.build(
-        BackendRequest(
-            name="m",
-            backend="./bird.py:Bird",
-            settings=spec.settings(),
-            record_tokens=record_tokens,
-            decoding="none",
-            agents=agents,
-            policy_of=lambda name: lambda view, chance: name,
-            clock=SimulatedClock(),
-            say=lambda line: None,
-            can_pull=False,
-        )
-    )
+    name, settings = "./bird.py:Bird", spec.settings()
+    return spec.build(request_for(settings, SimulatedClock(), backend=name, record_tokens=record_tokens, agents=agents))
 
 
 def agent(**settings: object) -> AgentDefinition:

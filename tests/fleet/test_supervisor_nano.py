@@ -22,6 +22,7 @@ from mac_runner.types import PolicySpan, Sampling
 from mac_runner.weights import Broadcast, WeightUpdate
 from tests.fleet.real_fleet import Heard, fleet_of, lane, names_up, nano_model, plan_of, run, until
 from tests.patience import LIMIT_S
+from tests.sim.building import request_for
 from tests.sim.nano_model import make_nano_model, write_other_weights
 from tests.sim.requests import request
 
@@ -81,9 +82,7 @@ def test_two_lanes_of_a_model_say_the_same_also_after_an_update_and_after_one_wa
     async def play() -> None:
         definition = nano_model(model)
         async with fleet_of(plan_of({"m": definition}, 2), Heard(), tmp_path) as fleet:
-            backend = FleetBackend(
-                "m", definition, lanes=fleet.model("m"), has_tokens=False, clock=SystemClock(), say=lambda _line: None
-            )
+            backend = FleetBackend(request_for(definition, SystemClock(), lanes=fleet.model("m")))
             assert backend.update_obstacle is None
             try:
                 await backend.start()

@@ -20,6 +20,7 @@ from mac_runner.errors import StaleVersionError, WeightMismatchError, WeightUpda
 from mac_runner.types import PolicySpan, Reply, Request, Sampling
 from mac_runner.weights import Broadcast, Weights, WeightUpdate
 from tests.patience import LIMIT_S
+from tests.sim.building import request_for
 from tests.sim.requests import request
 
 CONTEXT_TOKENS = 2048
@@ -85,7 +86,7 @@ def config(model: Path, **more: object) -> VllmConfig:
 @contextmanager
 def started(settings: VllmConfig) -> Iterator[Table]:
     told: list[str] = []
-    backend = VllmBackend(name="m", config=settings, traces=True, clock=SystemClock(), say=told.append)
+    backend = VllmBackend(request_for(settings, SystemClock(), record_tokens=True, say=told.append))
     with asyncio.Runner() as runner:
         try:
             runner.run(backend.start())

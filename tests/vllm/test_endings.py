@@ -15,6 +15,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue, Message
 from tests.patience import until, wait_for
+from tests.sim.building import request_for
 from tests.vllm.processes import engine_processes
 from tests.vllm.table import config, started
 from tests.vllm.tiny_model import MODEL_TOKENS
@@ -39,7 +40,7 @@ def test_settings_vllm_refuses_are_the_users_error(
 
 
 def test_start_that_is_given_up_leaves_nothing(tiny_model: Path) -> None:
-    backend = VllmBackend(name="m", config=config(tiny_model), traces=False, clock=SystemClock(), say=lambda line: None)
+    backend = VllmBackend(request_for(config(tiny_model), SystemClock()))
 
     async def program() -> None:
         task = asyncio.create_task(backend.start())

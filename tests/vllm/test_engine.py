@@ -22,6 +22,7 @@ from mac_runner.errors import EngineDeadError
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Request
 from tests.patience import LIMIT_S, until, wait_for
+from tests.sim.building import request_for
 from tests.sim.requests import request
 from tests.vllm.processes import engine_processes, signal_all, standing_still
 from tests.vllm.table import BLOCK_SIZE, BOUND, CONTEXT_TOKENS, Table, check_new_weights, config, sampling, started
@@ -49,9 +50,7 @@ class VllmHarness(BackendHarness):
         self.model = model
 
     def build(self) -> Backend:
-        return VllmBackend(
-            name="m", config=config(self.model), traces=False, clock=SystemClock(), say=lambda line: None
-        )
+        return VllmBackend(request_for(config(self.model), SystemClock()))
 
     @asynccontextmanager
     async def started(self, *, is_fresh: bool) -> AsyncIterator[Backend]:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends import Backend, BackendRequest
+from mac_runner.backends import Backend
 from mac_runner.backends.testing import own_spec
 from mac_runner.clock import SystemClock
 from mac_runner.plugins import find_plugin
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import Request
+from tests.sim.building import request_for
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAME = "./transformers_backend.py:Transformers"
@@ -27,20 +28,8 @@ class TransformersHarness(BackendHarness):
 
     def build(self) -> Backend:
         spec = own_spec(find_plugin("backends", NAME, EXAMPLES))
-        return spec.build(
-            BackendRequest(
-                name="m",
-                backend=NAME,
-                settings=spec.settings(model=str(self.model), context_tokens=512),
-                record_tokens=False,
-                decoding="none",
-                agents=(),
-                policy_of=lambda name: lambda view, chance: name,
-                clock=SystemClock(),
-                say=lambda line: None,
-                can_pull=False,
-            )
-        )
+        settings = spec.settings(model=str(self.model), context_tokens=512)
+        return spec.build(request_for(settings, SystemClock(), backend=NAME))
 
     async def trouble(self, kind: Trouble) -> None:
         raise CannotError(f"the engine is this process; it is never {kind}")

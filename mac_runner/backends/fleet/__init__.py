@@ -14,14 +14,7 @@ def _build(request: BackendRequest[FleetModelConfig]) -> Backend:
     from mac_runner.backends.fleet.backend import FleetBackend
 
     request.refuse(unsupported(request.settings))
-    return FleetBackend(
-        request.name,
-        request.settings,
-        lanes=request.lanes,
-        has_tokens=request.record_tokens,
-        clock=request.clock,
-        say=request.say,
-    )
+    return FleetBackend(request)
 
 
 SPEC = BackendSpec(

@@ -16,14 +16,13 @@ import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from mac_runner.backends.base import uncharged
+from mac_runner.backends.base import BackendRequest, uncharged
 from mac_runner.backends.dialects.openai import OpenaiDialect
 from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai
 from mac_runner.backends.http.data_plane import DataPlane
 from mac_runner.backends.http.endpoints import Endpoint
 from mac_runner.backends.http.weights import ServerWeights, VllmWeights
-from mac_runner.clock import Clock
 from mac_runner.errors import EngineDeadError, TransientBackendError
 from mac_runner.secrecy import secrets_in
 from mac_runner.types import Reply, Request
@@ -32,17 +31,9 @@ from mac_runner.types import Reply, Request
 class FleetBackend(DataPlane):
     """One entry of `model_definitions` with the backend `fleet`."""
 
-    def __init__(
-        self,
-        name: str,
-        config: FleetModelConfig,
-        *,
-        lanes: ModelLanes | None,
-        has_tokens: bool,
-        clock: Clock,
-        say: Callable[[str], None],
-    ) -> None:
-        """`lanes` is None for a backend that is only checked; it cannot start."""
+    def __init__(self, request: BackendRequest[FleetModelConfig]) -> None:
+        """Without lanes it is only checked, and cannot start."""
+        config, lanes = request.settings, request.lanes
         self._known_lanes = lanes
         # A lane has most of this process's environment.
         secrets = secrets_in(os.environ)
@@ -55,13 +46,13 @@ class FleetBackend(DataPlane):
         elif config.weight_updates:
             weights = VllmWeights(lambda _url: None, secrets=secrets)
         super().__init__(
-            name,
-            OpenaiDialect(openai, has_tokens=has_tokens),
+            request.name,
+            OpenaiDialect(openai, has_tokens=request.record_tokens),
             key=None,
             secrets=secrets,
             weights=weights,
-            clock=clock,
-            say=say,
+            clock=request.clock,
+            say=request.say,
         )
         self._config = config
         self._may_send = asyncio.Event()

@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 from mac_runner.backends.fleet.backend import FleetBackend
-from mac_runner.backends.fleet.lanes import Fleet, LaneAddress
+from mac_runner.backends.fleet.lanes import Fleet, LaneAddress, ModelLanes
 from mac_runner.backends.fleet.settings import NANO_ARGS, filled, flag_of

@@ -62,14 +62,7 @@ def _build(request: BackendRequest[NanoConfig]) -> Backend:
     from mac_runner.backends.nano.backend import NanoBackend
 
     check_installed(request.name)
-    return NanoBackend(
-        name=request.name,
-        config=request.settings,
-        traces=request.record_tokens,
-        say=request.say,
-        is_free=request.decoding == "none",
-        thinking=request.thinking,
-    )
+    return NanoBackend(request)
 
 
 SPEC = BackendSpec(

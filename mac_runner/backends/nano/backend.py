@@ -8,12 +8,10 @@ prompts. The engine takes its steps on a thread of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from mac_runner.backends.base import Backend, lookahead_for
+from mac_runner.backends.base import Backend, BackendRequest, lookahead_for
 from mac_runner.backends.chat_template import notice_of_forms
 from mac_runner.backends.nano import NanoConfig
 from mac_runner.backends.updates import OneAtATime
@@ -26,26 +24,12 @@ if TYPE_CHECKING:
 
 
 class NanoBackend(Backend):
-    """Serves model `name`; `is_free` says that no reply is held to a form, `thinking` what agents set it to."""
+    """Serves the model of one entry of `model_definitions`."""
 
     update_obstacle: str | None = None
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        config: NanoConfig,
-        traces: bool,
-        say: Callable[[str], None],
-        is_free: bool = False,
-        thinking: Mapping[bool, str] = MappingProxyType({}),
-    ) -> None:
-        self._name = name
-        self._config = config
-        self._traces = traces
-        self._say = say
-        self._is_free = is_free
-        self._thinking = thinking
+    def __init__(self, request: BackendRequest[NanoConfig]) -> None:
+        self._asked = request
         self._thread: ThreadPoolExecutor | None = None
         self._engine: LoadedEngine | None = None
         self._updates = OneAtATime()
@@ -53,7 +37,7 @@ class NanoBackend(Backend):
     @property
     def capacity(self) -> int:
         """As configured: the engine has a seat for each; `token_budget` says what the KV cache holds."""
-        return self._config.max_num_seqs_upper_bound
+        return self._asked.settings.max_num_seqs_upper_bound
 
     @property
     def token_budget(self) -> int | None:
@@ -68,17 +52,18 @@ class NanoBackend(Backend):
     async def start(self) -> None:
         """Load the engine, and the model into it."""
         await self.close()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"tokens-{self._name}")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"tokens-{self._asked.name}")
         engine_class = await asyncio.get_running_loop().run_in_executor(self._thread, _load)
-        self._engine = await engine_class.open(self._name, self._config, self._thread, self._thinking)
-        if self._engine.opens_thought and not self._is_free:
-            self._say(notice_of_forms(self._name))
+        asked = self._asked
+        self._engine = await engine_class.open(asked.name, asked.settings, self._thread, asked.thinking)
+        if self._engine.opens_thought and asked.decoding != "none":
+            asked.say(notice_of_forms(asked.name))
 
     async def generate(self, request: Request) -> Reply:
         """One reply. A prompt that leaves no room for a single token is not given to the engine."""
         if self._engine is None:
             raise EngineDeadError("the engine is not running")
-        return await self._engine.generate(request, traces=self._traces)
+        return await self._engine.generate(request, traces=self._asked.record_tokens)
 
     async def update_weights(self, update: WeightUpdate) -> str | None:
         """Compute with these weights from the next step on; replies under way go on with them."""

@@ -88,15 +88,7 @@ def _build(request: BackendRequest[OllamaConfig]) -> Backend:
 
     request.refuse(Unsupported(tokens=True))
     request.check_agents(_objections)
-    return OllamaBackend(
-        name=request.name,
-        config=request.settings,
-        settings=request.used_settings,
-        is_pulling=request.can_pull,
-        clock=request.clock,
-        say=request.say,
-        has_thinkers=True in request.thinking or "reasoning_effort" in request.used_settings,
-    )
+    return OllamaBackend(request)
 
 
 async def _local(clock: Clock) -> str:

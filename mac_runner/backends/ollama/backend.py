@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from ssl import SSLContext, create_default_context
@@ -21,6 +21,7 @@ import httpx
 from pydantic import ValidationError
 from yarl import URL
 
+from mac_runner.backends.base import BackendRequest
 from mac_runner.backends.dialects.ollama import KEY_VARIABLE, OllamaDialect, load_options
 from mac_runner.backends.http.answer import Answer, SendingError, Standing, encoded, malformed, page_of
 from mac_runner.backends.http.backend import HttpBackend
@@ -51,31 +52,15 @@ _NO_MANIFEST: Final = "file does not exist"
 
 
 class OllamaBackend(HttpBackend):
-    """One entry of `model_definitions` with the backend `ollama`.
-
-    `settings` are the fields of Sampling that its agents set; with `is_pulling` a missing model is pulled.
-    `has_thinkers` says that some agent asks the model to think, so that one that cannot is refused at the start.
-    """
+    """One entry of `model_definitions` with the backend `ollama`."""
 
     dialect: OllamaDialect
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        config: OllamaConfig,
-        settings: Collection[str],
-        is_pulling: bool,
-        clock: Clock,
-        say: Callable[[str], None],
-        has_thinkers: bool = False,
-    ) -> None:
-        super().__init__(name, OllamaDialect(config), key=key_in(os.environ, KEY_VARIABLE), clock=clock, say=say)
-        self._config = config
-        self._settings = settings
-        self._has_thinkers = has_thinkers
-        self._is_pulling = is_pulling
-        self._say = say
+    def __init__(self, request: BackendRequest[OllamaConfig]) -> None:
+        key, dialect = key_in(os.environ, KEY_VARIABLE), OllamaDialect(request.settings)
+        super().__init__(request.name, dialect, key=key, clock=request.clock, say=request.say)
+        self._asked = request
+        self._config = request.settings
 
     async def look(self, endpoint: Endpoint) -> None:
         """Find a server and the model, and load it with the context it will be used with.
@@ -85,7 +70,7 @@ class OllamaBackend(HttpBackend):
         url = endpoint.url
         async with self._asking(url, OLLAMA_ANSWER_S_MAX):
             version = _version_in(await self.json(endpoint, self.dialect.look_path))
-        if (missing := missing_in(version, settings=self._settings)) is not None:
+        if (missing := missing_in(version, settings=self._asked.used_settings)) is not None:
             shown = self.redactor.quoted(version, _VERSION_CHARS_MAX)
             raise self.error(f"Ollama {shown} at {url} will not do: {missing}")
         async with client_of(url, self._key) as client:
@@ -119,7 +104,7 @@ class OllamaBackend(HttpBackend):
         except ollama.ResponseError as error:
             if error.status_code != _NOT_FOUND:
                 raise
-            if self._is_pulling:
+            if self._asked.can_pull:
                 return False
             raise self.error(
                 f"Ollama at {url} has no model {model!r}; run `ollama pull {model}`, or start the run with --pull",
@@ -133,7 +118,7 @@ class OllamaBackend(HttpBackend):
         async with self._asking(url, None):
             try:
                 progress = await client.pull(model, stream=True)
-                await follow_pull(what, progress, clock=self._clock, say=self._say, redactor=self.redactor)
+                await follow_pull(what, progress, clock=self._clock, say=self._asked.say, redactor=self.redactor)
             except ollama.ResponseError as error:
                 if _NO_MANIFEST in error.error:
                     raise self.error(f"{url}: {self.redactor.quoted(error.error)}", "model") from None
@@ -141,11 +126,13 @@ class OllamaBackend(HttpBackend):
 
     async def _load(self, client: ollama.AsyncClient) -> int | None:
         """Load the model, which a chat without messages does; the context it has then, as far as the server says."""
-        config = self._config
+        config, asked = self._config, self._asked
+        # One that cannot think is refused here where some agent asks it to.
+        has_thinkers = True in asked.thinking or "reasoning_effort" in asked.used_settings
         await client.chat(
             config.model,
             [],
-            think=self._has_thinkers or config.think,
+            think=has_thinkers or config.think,
             options=load_options(config.num_ctx),
             keep_alive=config.keep_alive,
         )
@@ -157,7 +144,7 @@ class OllamaBackend(HttpBackend):
             return
         if config.num_ctx is None:
             dialect.context_tokens = min(context_tokens, dialect.context_tokens or context_tokens)
-            self._say(
+            self._asked.say(
                 f"model_definitions.{self.name}.{dialect.section}: Ollama at {url} gives {config.model!r} a context of "
                 f"{context_tokens} tokens; set num_ctx for another"
             )

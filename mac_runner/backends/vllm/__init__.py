@@ -47,15 +47,7 @@ def _build(request: BackendRequest[VllmConfig]) -> Backend:
     from mac_runner.backends.vllm.backend import VllmBackend
 
     request.check_agents(objections)
-    return VllmBackend(
-        name=request.name,
-        config=request.settings,
-        traces=request.record_tokens,
-        clock=request.clock,
-        say=request.say,
-        is_free=request.decoding == "none",
-        thinking=request.thinking,
-    )
+    return VllmBackend(request)
 
 
 SPEC = BackendSpec(

@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
-from mac_runner.backends.base import Backend
+from mac_runner.backends.base import Backend, BackendRequest
 from mac_runner.backends.chat_template import (
     Rendered,
     Renderer,
@@ -47,7 +46,6 @@ from mac_runner.backends.vllm.library import (
     tags_of,
 )
 from mac_runner.backends.vllm.process_logs import PROCESS_LOGS, EngineLog
-from mac_runner.clock import Clock
 from mac_runner.errors import (
     ConfigError,
     EngineDeadError,
@@ -100,37 +98,23 @@ class Running:
 
 
 class VllmBackend(Backend):
-    """Serves model `name`. Building it checks its settings against the installed vLLM without importing it.
+    """Serves one model. Building it checks its settings against the installed vLLM without importing it."""
 
-    `is_free` says that no reply is held to a form, `thinking` what agents set it to.
-    """
-
-    def __init__(
-        self,
-        *,
-        name: str,
-        config: VllmConfig,
-        traces: bool,
-        clock: Clock,
-        say: Callable[[str], None],
-        is_free: bool = False,
-        thinking: Mapping[bool, str] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, request: BackendRequest[VllmConfig]) -> None:
+        name, config = request.name, request.settings
         try:
             release = find_release()
         except ConfigError as error:
             raise type(error).at(("model_definitions", name, "backend"), str(error)) from error
         check_keys(name, config, release.arguments)
+        self._asked = request
         self._name = name
         self._config = config
-        self._traces = traces
-        self._is_free = is_free
-        self._thinking = thinking
-        by_thinking = settings_by_thinking(config.chat_template_kwargs, thinking)
+        self._thinking = request.thinking
+        by_thinking = settings_by_thinking(config.chat_template_kwargs, self._thinking)
         self._parser_settings = {value: {"chat_template_kwargs": each} for value, each in by_thinking.items()}
         """The settings of a reasoning parser, here and in the engine: some depend on the template's settings."""
-        self._clock = clock
-        self._say = say
+        self._clock = request.clock
         self._version = release.version
         self._running: Running | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -176,9 +160,9 @@ class VllmBackend(Backend):
             self._is_broken = True
             raise EngineDeadError(f"{error}; {self._hint()}") from error
         opens_thought = any(renderer.shape.opens_thought for renderer in self.running.renderers.values())
-        if opens_thought and self.running.parsers[None] is None and not self._is_free:
+        if opens_thought and self.running.parsers[None] is None and self._asked.decoding != "none":
             remedy = "the model's reasoning_parser in vllm_config lets it think first"
-            self._say(f"{notice_of_forms(self._name)}; {remedy}")
+            self._asked.say(f"{notice_of_forms(self._name)}; {remedy}")
 
     async def generate(self, request: Request) -> Reply:
         """One reply. A prompt that leaves no room for a single token is not sent."""
@@ -190,7 +174,7 @@ class VllmBackend(Backend):
             return Reply(text="", finish_reason=FinishReason.OVERFLOW)
         try:
             with running.library.errors.verdicts(self._hint):
-                sampling = running.sampling_of(request, traces=self._traces)
+                sampling = running.sampling_of(request, traces=self._asked.record_tokens)
                 output = await self._finished(running, rendered.ids, sampling, request)
         except EngineDeadError:
             self._is_broken = True
@@ -200,7 +184,7 @@ class VllmBackend(Backend):
                 raise FormRefusedError(error.words) from error
             raise
         is_thinking = running.is_thinking(rendered, request)
-        return reply_of(output, rendered, is_thinking=is_thinking, traces=self._traces, tags=running.tags)
+        return reply_of(output, rendered, is_thinking=is_thinking, traces=self._asked.record_tokens, tags=running.tags)
 
     @property
     def update_obstacle(self) -> str | None:

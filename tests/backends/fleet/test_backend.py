@@ -15,6 +15,7 @@ from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import Destination, Message, Prompt
 from tests.backends.asking import started
 from tests.sim.behaviour import Behaviour, Hang, Received, Reset, Say, echo
+from tests.sim.building import request_for
 from tests.sim.fake_fleet import FakeLanes, lane_at
 from tests.sim.held_time import held
 from tests.sim.openai_server import OpenaiServer
@@ -48,7 +49,7 @@ async def playing(
             all=tuple(lane_at(one.url, f"m@{number}", gpus=("3",)) for number, one in enumerate(servers)),
             is_swapped=is_swapped,
         )
-        backend = FleetBackend("m", STUB, lanes=lanes, has_tokens=False, clock=SimulatedClock(), say=lambda _line: None)
+        backend = FleetBackend(request_for(STUB, SimulatedClock(), lanes=lanes))
         scene = Scene(backend, lanes, servers)
         await stack.enter_async_context(started(backend))
         yield scene

@@ -10,7 +10,10 @@ from typing import Final
 
 from mac_runner.backends.nano import NanoConfig
 from mac_runner.backends.nano.backend import NanoBackend
+from mac_runner.clock import SystemClock
+from mac_runner.config import AgentDefinition
 from mac_runner.types import JsonObject, JsonValue
+from tests.sim.building import request_for
 
 SMALL: Final[JsonObject] = {"num_threads": 1, "kv_cache_gib": 0.02}
 
@@ -26,7 +29,8 @@ def nano(
     """A backend with these settings, not started; `thinker` is an agent that thinks."""
     config = NanoConfig.model_validate({"model": str(model), **SMALL, **settings})
     say = ([] if told is None else told).append
-    return NanoBackend(name="m", config=config, traces=traces, say=say, thinking={True: thinker} if thinker else {})
+    agents = [AgentDefinition(agent_id=thinker, role="player", model="m", thinking=True)] if thinker else []
+    return NanoBackend(request_for(config, SystemClock(), record_tokens=traces, agents=agents, say=say))
 
 
 @asynccontextmanager

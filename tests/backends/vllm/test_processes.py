@@ -34,6 +34,7 @@ from mac_runner.backends.vllm.testing import (
 from mac_runner.errors import ConfigError
 from tests.kit import StridingClock
 from tests.patience import LIMIT_S, wait_for
+from tests.sim.building import request_for
 from tests.sim.held_time import real
 
 VARIABLES = ("VLLM_WORKER_MULTIPROC_METHOD", "VLLM_LOGGING_CONFIG_PATH", "MAC_RUNNER_VLLM_LOG")
@@ -348,7 +349,7 @@ def stubbed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., VllmBackend]:
     monkeypatch.setattr(backend, "find_release", lambda: Release(version="0", arguments=arguments))
 
     def make(*, load: Callable[[], object], shutdown: Callable[[], object]) -> VllmBackend:
-        made = VllmBackend(name="m", config=VllmConfig(model="/m"), traces=False, clock=StridingClock(0.0), say=print)
+        made = VllmBackend(request_for(VllmConfig(model="/m"), StridingClock(0.0), say=print))
         running: Any = SimpleNamespace(
             engine=SimpleNamespace(shutdown=shutdown),
             renderers={None: SimpleNamespace(shape=SimpleNamespace(opens_thought=False))},

@@ -17,11 +17,12 @@ from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.ollama.testing import OllamaBackend
 from mac_runner.backends.testing import held
 from mac_runner.clock import SystemClock
-from mac_runner.config import ModelDefinition
+from mac_runner.config import AgentDefinition, ModelDefinition
 from mac_runner.errors import ConfigError, RequestRefusedError
 from mac_runner.types import Decoding, FinishReason, JsonObject, Message, Prompt, Reply, Sampling
 from tests.backends.building import built
 from tests.backends.nano.engines import nano
+from tests.sim.building import request_for
 from tests.sim.nano_model import CONTEXT_TOKENS
 from tests.sim.nano_server import MODEL, Served, served
 from tests.sim.requests import request
@@ -59,10 +60,8 @@ def openai_backend(server: Served, *, record_tokens: bool = True, **more: object
 
 def ollama_backend(server: Served, **more: object) -> Backend:
     config = OllamaConfig.model_validate({"model": MODEL, "host": server.url, "num_ctx": 4096, **more})
-    settings = ("repetition_penalty", "presence_penalty")
-    return OllamaBackend(
-        name="m", config=config, settings=settings, is_pulling=False, clock=SystemClock(), say=lambda line: None
-    )
+    agent = AgentDefinition(agent_id="a", role="player", model="m", repetition_penalty=1.1, presence_penalty=0.1)
+    return OllamaBackend(request_for(config, SystemClock(), agents=[agent]))
 
 
 @asynccontextmanager
