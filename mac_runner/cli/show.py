@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import Final, Literal, TextIO
 
 from mac_runner.cli.process import Exit, report, say, write_exactly
 from mac_runner.errors import ConfigError
@@ -30,14 +30,25 @@ from mac_runner.reports import (
     unmet,
     write_tables,
 )
+from mac_runner.reports.filters import name_in
+from mac_runner.reports.grid import Kind, value_columns
 from mac_runner.reports.turns import readable
+from mac_runner.results import Column
 from mac_runner.runs.recorded import ended_row, sent_prompt
 from mac_runner.runs.summary import run_tables
-from mac_runner.store import RunContents, begun_combinations, in_wall_clock_order, is_grid, read_run, task_of
+from mac_runner.store import GridEntry, RunContents, begun_combinations, in_wall_clock_order, is_grid, read_run, task_of
 from mac_runner.store.reader import lost_words
 from mac_runner.types import JsonObject
 from mac_runner.views.conversation import parted
 from mac_runner.views.text import transcript_text
+
+_KINDS: Final[Mapping[Kind, Literal["word", "number", "truth"]]] = {
+    "text": "word",
+    "integer": "number",
+    "number": "number",
+    "truth": "truth",
+}
+"""How a column of the table of a grid is compared by `--where`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +141,24 @@ def list_conversations(directory: Path, *, where: Sequence[str], limit: int | No
         if not is_grid(directory):
             _list(read_run(directory), where, limit, stream)
             return Exit.OK
-        for place, entry in enumerate(begun_combinations(directory)):
+        combinations, where = _combinations(begun_combinations(directory), where)
+        for place, entry in enumerate(combinations):
             values = ", ".join(f"{name}: {value}" for name, value in entry.values.items())
             stream.write("\n" * (place > 0) + printable(f"{entry.slug} ({values})") + "\n")
             _list(read_run(directory / entry.slug), where, limit, stream)
     return Exit.OK
+
+
+def _combinations(begun: Sequence[GridEntry], where: Sequence[str]) -> tuple[list[GridEntry], list[str]]:
+    """The combinations that meet the conditions on them and their values; and the conditions on conversations."""
+    table = value_columns([{"combination": entry.slug, **entry.values} for entry in begun], ())
+    columns = {column.name: Column(_KINDS[column.kind]) for column in table}
+    conditions = [parse_condition(text, columns) for text in where if name_in(text) in columns]
+    rows = [{column.name: column.cells[place] for column in table} for place in range(len(begun))]
+    found = [entry for entry, row in zip(begun, rows, strict=True) if all(one.holds(row) for one in conditions)]
+    if not found:
+        say(f"0 of {len(begun)} combinations listed; here {unmet(conditions)}")
+    return found, [text for text in where if name_in(text) not in columns]
 
 
 def _list(contents: RunContents, where: Sequence[str], limit: int | None, stream: TextIO) -> None:

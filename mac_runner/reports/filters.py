@@ -73,6 +73,12 @@ def words_of(value: Value) -> list[str]:
             return [*value]
 
 
+def name_in(text: str) -> str | None:
+    """The column that a condition is about; None where it is none."""
+    match = _CONDITION.fullmatch(text)
+    return None if match is None else match.group(1)
+
+
 def parse_condition(text: str, columns: Mapping[str, Column]) -> Condition:
     """A condition as it was written. Raises ConfigError for one that says nothing about the `columns` there are."""
     match = _CONDITION.fullmatch(text)

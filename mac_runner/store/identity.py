@@ -101,6 +101,11 @@ def _config(disk: Disk, layout: Layout) -> Path:
             )
         if (owner := read_owner(disk, layout.root)) is not None:
             raise RunDirectoryError(f"{directory} is no run directory yet: nothing was played by {owner}; look later")
+        if layout.grid is not None:
+            raise RunDirectoryError(
+                f"{layout.grid} is a grid, and no combination {directory.name} of it has begun; `mac-run status "
+                f"{layout.grid}` lists them"
+            )
         raise RunDirectoryError(
             f"{directory} is not a run directory: it has no {path.name} in it; name one made by a run"
         )
