@@ -21,6 +21,7 @@ from mac_runner.store import journal
 from mac_runner.store.disk import TEMPORARY_PREFIX, Disk
 from mac_runner.store.head import RunHead, read_head
 from mac_runner.store.layout import (
+    EXPERIMENTS,
     HIDDEN,
     TRACES_SUFFIX,
     Layout,
@@ -426,7 +427,9 @@ def _foreign_notes(disk: Disk, layout: Layout) -> Iterator[str]:
         return
     ours: dict[Path, Callable[[str], object]] = {
         layout.directory: lambda name: not name.startswith(".") or name in HIDDEN,
-        layout.journal: lambda name: session_of(name) is not None or disk.is_directory(layout.journal / name),
+        layout.journal: lambda name: (
+            session_of(name) is not None or disk.exists(layout.root / EXPERIMENTS / f"{name}.yaml")
+        ),
         layout.transcripts: task_id_of,
         layout.traces: traced_task_of,
         layout.attempts: attempted_task_of,

@@ -20,7 +20,7 @@ from mac_runner.backends.testing import Waiting
 from mac_runner.clock import Clock
 from mac_runner.environments.town_of_salem.seat import knowledge
 from mac_runner.errors import StoreError, TransientBackendError
-from mac_runner.scheduler import RequestScheduler, attempt, engine_policy, engines
+from mac_runner.scheduler import RequestScheduler, attempt, engine_policy, runner
 from mac_runner.scheduler.testing import (
     Action,
     AttemptRunner,
@@ -179,12 +179,12 @@ def retry_on_cancel(patch: pytest.MonkeyPatch) -> None:
         except (ConnectionError, TimeoutError, asyncio.CancelledError) as fault:
             raise TransientBackendError("no answer") from fault
 
-    patch.setattr(engines, "_asked", asked)
+    patch.setattr(attempt, "_asked", asked)
 
 
 def engine_left_open_on_cancel(patch: pytest.MonkeyPatch) -> None:
     """A cancellation while engines are closed leaves the rest of them open."""
-    patch.setattr(engines, "_close", engines._close_each)
+    patch.setattr(runner, "_close", runner._close_each)
 
 
 def leaked_slot(patch: pytest.MonkeyPatch) -> None:
