@@ -27,7 +27,7 @@ from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.fork import ForkRecord, merged_fork
-from mac_runner.store.head import event_logs, places_of_work, read_head
+from mac_runner.store.head import places_of_work, read_head
 from mac_runner.store.identity import describe, encode_config, listed, repair_advice, run_command
 from mac_runner.store.layout import CONFIG, FORK, MERGE_MARK, Layout, attempted_task_of, task_id_of, traces_beside
 from mac_runner.store.lock import locked, most_alive
@@ -157,7 +157,7 @@ def _check_experiment(runs: Sequence[RunContents]) -> None:
 def _account(run: RunContents, plan: Plan) -> _Source:
     """A run with all of its results, and what is wrong with them."""
     disk, layout, state = run.disk, run.layout, run.state
-    found = {task_id for name in disk.names(layout.transcripts) if (task_id := task_id_of(name)) is not None}
+    found = set(filter(layout.holds, filter(None, map(task_id_of, disk.names(layout.transcripts)))))
     orphans = found - state.endings.keys() - superseded(disk, layout, state.attempts, state.reopened)
     claims = claimed_rows(disk, layout, state.endings.__contains__)
     rows, refused = adopted(disk, layout, plan, orphans, claims, state.attempts)
@@ -234,9 +234,10 @@ def _copy(disk: Disk, layout: Layout, source: _Source, clock: Clock) -> Iterator
         _copy_file(disk, path, copy)
         if result_flaw(disk, copy, row) is not None:
             raise RunDirectoryError(f"{path} was changed while it was copied; merge again")
-    for attempt in filter(attempted_task_of, disk.names(run.layout.attempts)):
-        if disk.is_file(run.layout.attempts / attempt):
-            _copy_file(disk, run.layout.attempts / attempt, layout.attempts / attempt)
+    for attempt in disk.names(run.layout.attempts):
+        path, task_id = run.layout.attempts / attempt, attempted_task_of(attempt)
+        if task_id is not None and run.layout.holds(task_id) and disk.is_file(path):
+            _copy_file(disk, path, layout.attempts / attempt)
     disk.make_directory(layout.journal)
     if damaged := journal.copy_sessions(disk, run.layout, layout, run=name):
         yield f"{source.directory}: {damaged} damaged lines of its journal stay behind"
@@ -263,9 +264,9 @@ def _write(disk: Disk, layout: Layout, runs: Sequence[_Source], fork: ForkRecord
     manifest = state.manifest(layout.experiment_name, planned)
     write_index(disk, layout, state.rows(disk, layout), manifest)
     write_manifest(disk, layout, manifest, updated_at=iso(clock.utc_now()))
-    logs = [disk.chunks(log) for source in runs for log in event_logs(source.directory, disk=disk)]
+    lines = in_time_order([source.run.event_lines() for source in runs])
     merged = event_line(EVENT_RUN_MERGED, clock.utc_now(), 0.0, {"runs": [_about(source) for source in runs]})
-    disk.write_atomic(layout.events, chain(in_time_order(logs), [merged]))
+    disk.write_atomic(layout.events, chain(lines, [merged]))
     if fork is not None:
         disk.write_atomic(layout.directory / FORK, [encode_transcript(fork.as_json())])
     disk.write_atomic(layout.config, [encode_config(runs[0].run.resolved)])

@@ -238,12 +238,16 @@ class RunContents:
     def events(self, *names: str, is_wanted: Callable[[bytes], bool] = lambda _line: True) -> Iterator[JsonObject]:
         """The events of these names, in the order in which they were logged. A torn line is skipped."""
         quoted = [f'"{name}"'.encode() for name in names]
-        logs = event_logs(self.layout.directory, disk=self.disk)
-        for line in in_time_order([self.disk.chunks(log) for log in logs]):
+        for line in self.event_lines():
             # Most lines are about other things, and parsing costs far more than looking.
-            if is_wanted(line) and any(name in line for name in quoted) and self.layout.has_event(line):
+            if is_wanted(line) and any(name in line for name in quoted):
                 with suppress(ValueError):
                     yield json.loads(line)
+
+    def event_lines(self) -> Iterator[bytes]:
+        """The lines of its event logs, in the order of their times. A torn one is skipped."""
+        logs = event_logs(self.layout.directory, disk=self.disk)
+        return filter(self.layout.has_event, in_time_order([self.disk.chunks(log) for log in logs]))
 
     def _failures(self, wanted: Collection[str]) -> Iterator[tuple[Path, JsonObject]]:
         """The transcript and the row of the last attempt at each wanted conversation."""

@@ -352,6 +352,8 @@ def test_shard_of_a_grid_is_a_part_of_every_combination_and_its_combinations_are
         first, second = (f"runs/small.shard-{number}-of-2/{slug}" for number in (1, 2))
         at_once(f"merge {slug} {first} {second} --quiet").done()
         assert lab.dir(slug).transcripts == run.transcripts
+        told = {event["task"] for event in lab.dir(slug).events("EVENT_INFER_DONE")}
+        assert told == {name.removesuffix(".json") for name in run.transcripts}
         lab.verified(lab.path / slug)
 
 
