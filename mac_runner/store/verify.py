@@ -19,7 +19,7 @@ from mac_runner.printable import counted
 from mac_runner.results import number, section
 from mac_runner.store import journal
 from mac_runner.store.disk import TEMPORARY_PREFIX, Disk
-from mac_runner.store.head import RunHead, read_head
+from mac_runner.store.head import RunHead, places_of_work, read_head
 from mac_runner.store.layout import (
     EXPERIMENTS,
     HIDDEN,
@@ -31,7 +31,7 @@ from mac_runner.store.layout import (
     traced_task_of,
     traces_beside,
 )
-from mac_runner.store.lock import is_alive, read_owner
+from mac_runner.store.lock import most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.reader import lost_endings
 from mac_runner.store.records import (
@@ -491,14 +491,10 @@ class _Motion:
 
 
 def _at_work(disk: Disk, layout: Layout, machine: Machine) -> str | None:
-    """The process that left a note and may be alive, in words; None when there is none."""
-    owner = read_owner(disk, layout.root)
-    if owner is None:
+    """A process that left a note and may be alive, in words; None when there is none."""
+    holder = most_alive(disk, places_of_work(layout.root, disk=disk), machine)
+    if not holder.may_work:
         return None
-    match is_alive(owner, machine):
-        case True:
-            return str(owner)
-        case None:
-            return f"it may be: this machine cannot know whether {owner} is alive"
-        case False:
-            return None
+    if holder.is_alive:
+        return str(holder.owner)
+    return f"it may be: this machine cannot know whether {holder.owner} is alive"

@@ -16,11 +16,13 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.errors import RunDirectoryError, StoreError
+from mac_runner.plan import Shard
 from mac_runner.runs.testing import summary_of
 from mac_runner.store import (
     Disk,
     Finding,
     FindingKind,
+    LeasesRecord,
     Repairs,
     Run,
     VerifyReport,
@@ -29,7 +31,15 @@ from mac_runner.store import (
     read_standing,
     verify_run,
 )
-from mac_runner.store.testing import JournalTail, Layout, decode_frame, encode_frame, entry
+from mac_runner.store.testing import (
+    JournalTail,
+    Layout,
+    decode_frame,
+    encode_frame,
+    encode_leases,
+    entry,
+    locked,
+)
 from mac_runner.types import JsonObject, JsonValue, RecordedReply, Task
 from tests.attacks.mutation import places
 from tests.kit import copied, known, stale_files
@@ -350,6 +360,21 @@ def test_run_that_is_played_while_it_is_verified_is_not_damaged(run_dir: Path, s
         assert "has ended" in found.notes[-1]
     assert [finding.text for finding in lost.findings] == snapshot
     assert not any("under way" in note for note in player.verified(run_dir).notes)
+
+
+def test_run_that_workers_play_while_it_is_verified_is_not_damaged(played: Path) -> None:
+    record = LeasesRecord(of=2, experiment_name=player.NAME, identity="of these", conversations=9)
+    (played / "leases.json").write_bytes(encode_leases(record))
+    # Published, and not acknowledged yet.
+    (played / "transcripts/toy_00008.json").touch()
+
+    with locked(Disk(), played / "leases" / "2-of-2"):
+        meanwhile = player.verified(played)
+    after = player.verified(played)
+
+    assert meanwhile.findings == ()
+    assert f"under way (pid {os.getpid()} on " in meanwhile.notes[-1]
+    assert [finding.kind for finding in after.findings] == [FindingKind.UNEXPECTED]
 
 
 def test_run_that_begins_and_ends_while_it_is_verified_is_not_damaged(played: Path) -> None:
