@@ -76,7 +76,7 @@ concurrency_option = click.option(
 limit_option = click.option("--limit", callback=count, metavar="N", help="Run the first N conversations at most.")
 seed_option = click.option("--seed", metavar="N", help="The experiment's seed.")
 mirror_option = click.option(
-    "--mirror", metavar="URL", help="Copy each run directory that has ended to URL, such as s3://bucket/study."
+    "--mirror", metavar="URL", help="Once all has ended, copy the run directory to URL, such as s3://bucket/study."
 )
 trust_option = click.option(
     "--trust", "is_trusted", is_flag=True, help="Import the code that RUN names, which is not built in."
