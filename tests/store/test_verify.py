@@ -16,7 +16,6 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.errors import RunDirectoryError, StoreError
-from mac_runner.plan import Shard
 from mac_runner.runs.testing import summary_of
 from mac_runner.store import (
     Disk,

@@ -7,7 +7,8 @@ order: any order by the truth would say who belongs together.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -31,8 +32,6 @@ from mac_runner.view_model import Cell, Fact, Mark, Note, Phase, Scene, Share, T
 _CARDS: Final = frozenset({EventKind.ROLE_CARD, EventKind.CONVERTED})
 _NAMED: Final = frozenset({EventKind.REVEALED, EventKind.DEATH, EventKind.TEAM_CHANGED, EventKind.TEAM_JOINED})
 """Events that say which role the `player` of their data holds."""
-_TELLING: Final = frozenset({*_CARDS, *_NAMED, EventKind.QUARRY, EventKind.REVIVED})
-"""Events that say something of a player; so do those with `members` in their data."""
 _SPOKEN: Final = frozenset(
     {EventKind.SPEECH, EventKind.CHAT, EventKind.WHISPER, EventKind.WHISPER_SEEN, EventKind.VOTE, EventKind.UNVOTE}
 )
@@ -73,13 +72,10 @@ def game_scene(transcript: JsonObject) -> Scene:
         return Scene()
     outcome = transcript.get("outcome")
     ended = parsed(Outcome, outcome, "the outcome of the game") if isinstance(outcome, dict) else None
-    told = [
-        (place, event) for place, event in enumerate(game.events) if event.kind in _TELLING or "members" in event.data
-    ]
     return Scene(
         phases=tuple(_phases(game)),
         facts=tuple(_facts(game, ended)),
-        members={name: tuple(_member_facts(game, ended, name, told)) for name in game.names},
+        members=_member_facts(game, ended),
         notes=_notes(game),
         agents=dict(_agents(game)),
         tables=(*_vote_tables(game), *_claim_tables(game)),
@@ -151,19 +147,26 @@ def _won(name: str, winners: Sequence[str], place: int | None = None) -> Fact:
     return Fact(name, text, _tone_of(factions[0] if factions else None), place)
 
 
-def _member_facts(
-    game: GameRecord, ended: Outcome | None, name: str, told: Sequence[tuple[int, Event]]
-) -> Iterator[Fact]:
-    """What was learned of a player by the events that tell of one, in order, then what was true at the end."""
-    for place, event in told:
-        for role in _roles_shown(event, name):
-            yield from _role_facts(role, place)
-        if event.kind == EventKind.QUARRY and event.seats == [name]:
-            yield Fact("target", event.said("target"), event=place)
-        if event.kind == EventKind.DEATH and event.said("player") == name:
-            yield Fact("fate", _end(event), "quiet", place)
-        if event.kind == EventKind.REVIVED and event.said("player") == name:
-            yield Fact("fate", f"back from the dead, {event.label}", "good", place)
+def _member_facts(game: GameRecord, ended: Outcome | None) -> dict[str, tuple[Fact, ...]]:
+    """What was learned of each player, in order, then what was true at the end."""
+    learned: defaultdict[str, list[Fact]] = defaultdict(list)
+    for place, event in enumerate(game.events):
+        for name, role in _roles_shown(event).items():
+            learned[name] += _role_facts(role, place)
+        match event.kind:
+            case EventKind.QUARRY if event.seats is not None and len(event.seats) == 1:
+                learned[event.seats[0]].append(Fact("target", event.said("target"), event=place))
+            case EventKind.DEATH:
+                learned[event.said("player")].append(Fact("fate", _end(event), "quiet", place))
+            case EventKind.REVIVED:
+                learned[event.said("player")].append(Fact("fate", f"back from the dead, {event.label}", "good", place))
+            case _:
+                pass
+    return {name: (*learned[name], *_true_facts(game, ended, name)) for name in game.names}
+
+
+def _true_facts(game: GameRecord, ended: Outcome | None, name: str) -> Iterator[Fact]:
+    """What was true of a player at the end."""
     dealt, held = game.role_at(name, 0), game.role_at(name, len(game.events))
     yield from _role_facts(held, None)
     if dealt != held:
@@ -175,14 +178,15 @@ def _member_facts(
             yield Fact("result", "won" if player.won else "lost", "good" if player.won else "quiet")
 
 
-def _roles_shown(event: Event, name: str) -> Iterator[str]:
-    """The role of a player that an event shows; none where it was cleaned away."""
-    if (event.kind in _CARDS and event.seats == [name]) or (
-        event.kind in _NAMED and event.said("player") == name and event.said("role") != UNKNOWN_ROLE
-    ):
-        yield event.said("role")
-    elif isinstance(members := event.data.get("members"), dict) and name in members:
-        yield str(members[name])
+def _roles_shown(event: Event) -> Mapping[str, str]:
+    """The roles that an event shows, by player; none that was cleaned away."""
+    members = event.data.get("members")
+    shown = {str(name): str(role) for name, role in members.items()} if isinstance(members, dict) else {}
+    if event.kind in _CARDS and event.seats is not None and len(event.seats) == 1:
+        shown[event.seats[0]] = event.said("role")
+    elif event.kind in _NAMED and event.said("role") != UNKNOWN_ROLE:
+        shown[event.said("player")] = event.said("role")
+    return shown
 
 
 def _role_facts(role: str, place: int | None) -> Iterator[Fact]:
@@ -196,9 +200,10 @@ def _notes(game: GameRecord) -> dict[int, tuple[Note, ...]]:
     """The claims of each event with their verdicts; at dawn, the night before in truth."""
     found: defaultdict[int, list[Note]] = defaultdict(list)
     for night in game.nights:
-        after = (place for place, event in enumerate(game.events) if event.day > night.day and not event.phase.is_night)
+        after = bisect_right(game.events, night.day, key=lambda event: event.day)
         # The game may have ended in the night.
-        dawn = next(after, len(game.events) - 1)
+        last = len(game.events) - 1
+        dawn = next((place for place in range(after, last) if not game.events[place].phase.is_night), last)
         found[dawn] += [Note("truth", line, verdict=f"Night {night.day}") for line in night_lines(night)]
     for claim in game.claims:
         is_open = claim.channel in ("public", "whisper")
@@ -295,17 +300,27 @@ def _claim_tables(game: GameRecord) -> Iterator[ViewTable]:
     """The ledger: who claimed what and when, the verdict, and where the speaker said otherwise later."""
     if game.claims:
         heads = ("when", "where", "claim", "verdict", "later")
+        left: defaultdict[tuple[str, str, ClaimKind], deque[Claim]] = defaultdict(deque)
+        for claim in game.claims:
+            left[_subject(claim)].append(claim)
         yield ViewTable(
             name="claims",
             title="claims",
             kind="list",
             corner="speaker",
             heads=tuple(map(Cell, heads)),
-            rows=tuple(_claim_row(game, claim, game.claims[place + 1 :]) for place, claim in enumerate(game.claims)),
+            rows=tuple(_claim_row(game, left[_subject(claim)]) for claim in game.claims),
         )
 
 
-def _claim_row(game: GameRecord, claim: Claim, later: Sequence[Claim]) -> TableRow:
+def _subject(claim: Claim) -> tuple[str, str, ClaimKind]:
+    """Who speaks of whom, and of what."""
+    return claim.player, claim.about, claim.kind
+
+
+def _claim_row(game: GameRecord, left: deque[Claim]) -> TableRow:
+    """The row of the first of the claims with one subject that have none yet."""
+    claim = left.popleft()
     place, speaker = claim.event, _shown_speaker(game, claim)
     real = "" if speaker == claim.player else f" (by {claim.player})"
     return TableRow(
@@ -315,7 +330,7 @@ def _claim_row(game: GameRecord, claim: Claim, later: Sequence[Claim]) -> TableR
             Cell(claim.channel, event=place),
             Cell(_shown_claim(game, claim), event=place),
             Cell(f"{claim.judgement}{real}", _claim_tone(claim)),
-            next((_later(game, claim, other) for other in later if _contradict(claim, other)), _BLANK),
+            next((_later(game, claim, other) for other in left if _contradict(claim, other)), _BLANK),
         ),
     )
 
@@ -333,12 +348,10 @@ def _shown_claim(game: GameRecord, claim: Claim) -> str:
 
 
 def _contradict(claim: Claim, other: Claim) -> bool:
-    """Whether two claims of one speaker about the same player say one thing and another instead.
+    """Whether two claims with one subject say one thing and another instead.
 
     Two roles contradict each other where no role is in both; a role held before contradicts nothing.
     """
-    if (claim.player, claim.about, claim.kind) != (other.player, other.about, other.kind):
-        return False
     if Says.WAS_ROLE in (claim.says, other.says):
         return False
     if claim.roles and other.roles:

@@ -299,8 +299,8 @@ def long_game(days: int) -> dict[str, Any]:
 
 def test_an_event_of_a_long_game_takes_no_more_work_than_one_of_a_short_game() -> None:
     def calls(days: int) -> int:
-        transcript: JsonObject = {"record": long_game(days), "outcome": None}
         made = Counter[str]()
+        transcript: dict[str, Any] = {"record": long_game(days), "outcome": None}
         sys.setprofile(lambda _frame, event, _told: made.update((event,)))
         try:
             phases = game_scene(transcript).phases
