@@ -6,6 +6,7 @@ The decorator has seats and names, settings, players, typed answers, and what it
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Generator
 from itertools import pairwise
@@ -79,6 +80,34 @@ def test_agents_read_what_they_were_told_and_nothing_else_and_after_all_that_the
             assert all(after.startswith(before) for before, after in pairwise(texts))
             assert all(f"You are a {roles[agent]}." in text and text.count("You are a ") == 1 for text in texts)
             assert all(("The wolves: " in text) == (roles[agent] == "wolf") for text in texts)
+
+
+def test_work_on_a_prompt_does_not_grow_with_what_its_agent_has_read_before() -> None:
+    """Else a game of n questions, and each time it is played again, would take n steps for each of them."""
+
+    def script(table: Table) -> Script:
+        for number in range(200):
+            table.tell(f"number {number}")
+            yield Ask(table.agents[0], "Which number?")
+        return {}
+
+    conversation, steps = opened(script), list[int]()
+
+    def count(_frame: object, event: str, _arg: object) -> None:
+        steps[-1] += event == "call"
+
+    for number in range(200):
+        steps.append(0)
+        sys.setprofile(count)
+        try:
+            text = prompted(conversation)
+        finally:
+            sys.setprofile(None)
+        assert text.startswith("number 0\n\n")
+        assert text.count("number ") == 2 * number + 1
+        answered(conversation, f"number {number}")
+
+    assert max(steps[1:]) == min(steps[1:])
 
 
 def test_what_is_told_after_one_answer_is_of_its_turn_and_after_several_of_none() -> None:

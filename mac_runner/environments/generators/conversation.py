@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -61,6 +62,15 @@ class _Open:
     turn: str = ""
 
 
+@dataclass(slots=True)
+class _Heard:
+    """What an agent was told of the first `count` texts of the game."""
+
+    count: int = 0
+    told: tuple[Told, ...] = ()
+    texts: list[str] = field(default_factory=list)
+
+
 class GeneratorConversation(Dialogue[_Answer]):
     """The Conversation contract over one generator."""
 
@@ -85,6 +95,7 @@ class GeneratorConversation(Dialogue[_Answer]):
         self._is_list = False
         self._outcome: JsonObject | None = None
         self._digest = hashlib.sha256()
+        self._heard: defaultdict[str, _Heard] = defaultdict(_Heard)
         self._told_by: list[str | None] = []
         """Of each text that was told, the turn whose answer came just before; None at the beginning and where several
         answers came together. An agent's own answer is of its turn."""
@@ -116,13 +127,13 @@ class GeneratorConversation(Dialogue[_Answer]):
     def prompt(self, turn: Turn) -> Prompt:
         """The rules, all that the agent has read, and the question; each prompt begins like the one before it."""
         one = self._of(turn)
-        told = self._told_to(turn.agent)
+        heard = self._heard_by(turn.agent)
         problem = self._last_flaw(turn.agent)
         correction = (f"Your last reply could not be used: {defuse(problem)}. Try again.",) if problem else ()
-        asked = "\n\n".join((*(each.text for each in told), one.ask.text, *_form(one.ask), *correction))
+        asked = "\n\n".join([*heard.texts, one.ask.text, *_form(one.ask), *correction])
         return Prompt(
             messages=(Message(role="system", content=self._system(turn.agent)), Message(role="user", content=asked)),
-            view=AskView(ask=one.ask, told=told, attempt=turn.attempt),
+            view=AskView(ask=one.ask, told=heard.told, attempt=turn.attempt),
             choices=None if one.ask.choices is None else tuple(one.ask.choices),
             schema=one.ask.json_schema,
         )
@@ -169,8 +180,14 @@ class GeneratorConversation(Dialogue[_Answer]):
     def _of(self, turn: Turn) -> _Open:
         return self._open[turn.place]
 
-    def _told_to(self, agent: str) -> tuple[Told, ...]:
-        return tuple(told for told in self._table.told if told.to is None or agent in told.to)
+    def _heard_by(self, agent: str) -> _Heard:
+        """All that an agent was told. It is kept: a prompt begins like the one before it."""
+        heard = self._heard[agent]
+        new = [told for told in self._table.told[heard.count :] if told.to is None or agent in told.to]
+        heard.count = len(self._table.told)
+        heard.told += tuple(new)
+        heard.texts += (told.text for told in new)
+        return heard
 
     def _system(self, agent: str) -> str:
         definition = self._definitions.get(self._agents[agent].definition)
