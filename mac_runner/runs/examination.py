@@ -27,6 +27,7 @@ from mac_runner.errors import (
     BackendError,
     ConversationError,
     EngineDeadError,
+    FormRefusedError,
     MacRunnerError,
     RequestRefusedError,
     boundary,
@@ -324,6 +325,10 @@ async def _probe(backend: Backend, model: str, sampling: Sampling) -> None:
                 reply = await backend.generate(request)
     except TimeoutError:
         raise EngineDeadError(f"it made no token within {DOCTOR_PROBE_S_MAX:.0f} s") from None
+    except FormRefusedError as error:
+        if backend.form is None:
+            raise
+        raise backend.form.refused(error) from error
     if reply.finish_reason is FinishReason.OVERFLOW:
         raise EngineDeadError("not even a prompt of three words fits the model's context")
 

@@ -264,6 +264,30 @@ class Bird(Backend):
         assert "model_definitions.bird: it is moulting" in said
 
 
+@pytest.mark.ci
+def test_doctor_names_the_setting_of_forms_where_an_engine_refuses_them_whatever_it_is_asked(
+    aviary: Lab, at_once: AtOnce
+) -> None:
+    refuses = """
+from mac_runner import Backend
+from mac_runner.errors import FormRefusedError
+
+class Bird(Backend):
+    constrains = {"schema"}
+
+    async def generate(self, request):
+        raise FormRefusedError("no grammar was compiled")
+"""
+    (aviary.path / "bird.py").write_text(refuses)
+    content = birds(metrics=())
+    content["model_definitions"] = {"bird": {"backend": "./bird.py:Bird"}, "curt": scripted("./players.py:curt")}
+    ended = at_once("doctor", aviary.write(content))
+
+    told = " ".join((ended.stdout + ended.stderr).split())
+    assert "no grammar was compiled" in told
+    assert "set model_definitions.bird.constrained_decoding: none" in told
+
+
 BAD = (
     ("a.py", "x = 1", "bird.backend", "./a.py:x"),
     ("b.py", "class B: pass", "bird.backend", "./b.py:B"),
