@@ -6,10 +6,10 @@ from importlib import import_module
 
 from pydantic import BaseModel
 
-from mac_runner import Backend, FinishReason, Reply, Request, TokenCount
+from mac_runner import FinishReason, OwnBackend, Reply, Request, TokenCount
 
 
-class Transformers(Backend):
+class Transformers(OwnBackend):
     """One reply at a time, in a thread. The same seed gives the same reply."""
 
     class Settings(BaseModel):

@@ -17,7 +17,6 @@ __all__ = [
     "AlikeFailuresError",
     "Ask",
     "AskView",
-    "Backend",
     "BackendError",
     "Broadcast",
     "BroadcastError",
@@ -43,6 +42,7 @@ __all__ = [
     "Message",
     "Notice",
     "OutOfMemoryError",
+    "OwnBackend",
     "Policy",
     "PolicySpan",
     "Progress",
@@ -102,7 +102,7 @@ if TYPE_CHECKING:
         stream,
         value,
     )
-    from mac_runner.backends.author import Backend
+    from mac_runner.backends.author import OwnBackend
     from mac_runner.data.rollouts import Rollout
     from mac_runner.environments import Conversation, Environment
     from mac_runner.environments.generators import Ask, AskView, Game, Table, game
@@ -169,7 +169,7 @@ else:
             "stream",
             "value",
         ),
-        "backends.author": ("Backend",),
+        "backends.author": ("OwnBackend",),
         "data.rollouts": ("Rollout",),
         "environments": ("Conversation", "Environment"),
         "environments.generators": ("Ask", "AskView", "Game", "Table", "game"),

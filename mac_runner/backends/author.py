@@ -11,7 +11,7 @@ from mac_runner.types import Decoding, Reply, Request
 from mac_runner.weights import WeightUpdate
 
 
-class Backend:
+class OwnBackend:
     """One engine, for one entry of `model_definitions`.
 
     An experiment names the class: `backend: ./parrot.py:Parrot`. The class need not inherit from this one; what it

@@ -2,7 +2,7 @@
 
 A class becomes a BackendSpec, and its objects keep the contract of a backend.
 
-What the class lacks comes from `author.Backend`. Plain functions run on threads of their own, as many as `capacity`.
+What the class lacks comes from `OwnBackend`. Plain functions run on threads of their own, as many as `capacity`.
 What `generate` raises besides errors of ours fails its conversation alone, and the error names the line. A result that
 is not a reply does the same. A file that is not there ends the run: no other conversation would find it.
 """
@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from mac_runner.backends.author import Backend as Author
+from mac_runner.backends.author import OwnBackend
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.errors import (
     BackendError,
@@ -107,7 +107,7 @@ def own_spec(plugin: Plugin) -> BackendSpec[Any]:
     if not isinstance(value, type):
         raise refused(f"it is {type(value).__name__}; {_SHAPE}")
     generate = getattr(value, "generate", None)
-    if not callable(generate) or generate is Author.generate:
+    if not callable(generate) or generate is OwnBackend.generate:
         raise refused(f"the class has no `generate`; {_SHAPE}")
     if inspect.isasyncgenfunction(generate) or inspect.isgeneratorfunction(generate):
         raise refused("`generate` yields; it returns one whole reply, with `return`")
@@ -137,7 +137,7 @@ def _refused(plugin: Plugin, reason: str) -> ConfigError:
 
 
 def _of(value: type, name: str) -> Any:
-    return getattr(value, name, getattr(Author, name))
+    return getattr(value, name, getattr(OwnBackend, name))
 
 
 def _names(refused: Callable[[str], ConfigError], value: type, name: str, known: Collection[str]) -> frozenset[Any]:
@@ -164,7 +164,7 @@ def _build(plugin: Plugin, value: type, honours: frozenset[str], request: Backen
 
     with _blamed(failed):
         own = value(*arguments)
-    return OwnBackend(plugin, own, needs_trace=request.record_tokens)
+    return _Adapted(plugin, own, needs_trace=request.record_tokens)
 
 
 def _built_by(plugin: Plugin, spec: BackendSpec[Any], request: BackendRequest[Any]) -> Backend:
@@ -194,7 +194,7 @@ def _check_packages(value: type, request: BackendRequest[Any]) -> None:
             raise MissingPackageError.at(("model_definitions", request.name, "backend"), text) from None
 
 
-class OwnBackend(Backend):
+class _Adapted(Backend):
     """An object of a user's class behind the contract of a backend."""
 
     def __init__(self, plugin: Plugin, own: Any, *, needs_trace: bool = False) -> None:
@@ -248,7 +248,7 @@ class OwnBackend(Backend):
     def update_obstacle(self) -> str | None:
         """That the class has no `update_weights`."""
         method = getattr(type(self._own), "update_weights", None)
-        return "give its class an `update_weights`" if method in (None, Author.update_weights) else None
+        return "give its class an `update_weights`" if method in (None, OwnBackend.update_weights) else None
 
     async def update_weights(self, update: WeightUpdate) -> None:
         """Have the object install weights. Raises WeightUpdateError for whatever its code raises."""

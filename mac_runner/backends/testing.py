@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mac_runner.backends.author import Backend
+from mac_runner.backends.author import OwnBackend
 from mac_runner.backends.base import Waiting, uncharged
 from mac_runner.backends.chat_template import (
     ChatShape,

@@ -12,8 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from mac_runner.backends import Backend, BackendRequest
-from mac_runner.backends.testing import Backend as Author
-from mac_runner.backends.testing import own_spec
+from mac_runner.backends.testing import OwnBackend, own_spec
 from mac_runner.config import AgentDefinition
 from mac_runner.errors import (
     BackendError,
@@ -67,7 +66,7 @@ class Slow(BaseModel):
     words_max: int = 50
 
 
-class Bird(Author):
+class Bird(OwnBackend):
     """The last word of a prompt, on the event loop."""
 
     Settings = Slow
@@ -158,7 +157,7 @@ def test_capacity_is_that_of_the_class_or_follows_from_how_it_generates() -> Non
 async def test_as_many_plain_calls_run_at_once_as_there_is_capacity() -> None:
     together = threading.Barrier(3, timeout=LIMIT_S)
 
-    class Pair(Author):
+    class Pair(OwnBackend):
         capacity = 3
 
         def generate(self, request: Request) -> str:
@@ -181,7 +180,7 @@ def test_a_class_that_cannot_be_a_backend_is_refused_with_its_file_and_a_remedy(
         "it is str; a backend is a class with `generate(self, request)`": "a text",
         "it is function; a backend is a class": plain,
         "the class has no `generate`": type("Mute", (), {}),
-        "has no `generate`": type("Heir", (Author,), {}),
+        "has no `generate`": type("Heir", (OwnBackend,), {}),
         "`generate` yields": type("Yields", (), {"generate": yields}),
         "`Settings` is not a pydantic model": type("Odd", (), {"generate": plain, "Settings": dict}),
         "`honours` holds 'temprature'": type("Typo", (), {"generate": plain, "honours": {"temprature"}}),
@@ -291,7 +290,7 @@ def greedy_init(self: object, one: object, two: object) -> None: ...
 )
 def test_an_init_that_fails_is_bad_input_before_anything_starts(init: Callable[..., None], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        built(type("Bad", (Author,), {"__init__": init, "generate": returning("x")}))
+        built(type("Bad", (OwnBackend,), {"__init__": init, "generate": returning("x")}))
 
 
 def test_a_text_is_a_reply() -> None:

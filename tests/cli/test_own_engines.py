@@ -14,11 +14,11 @@ from tests.cli.lab import AtOnce, Lab, echoes, refusals, scripted
 
 BIRD = """
 from pydantic import BaseModel
-from mac_runner import Backend, Reply, TokenCount
+from mac_runner import OwnBackend, Reply, TokenCount
 from mac_runner.section import IDENTITY, RUNTIME, Section
 from typing import Annotated
 
-class Bird(Backend):
+class Bird(OwnBackend):
     class Settings(Section):
         mood: Annotated[str, IDENTITY] = "good"
         max_in_flight: Annotated[int, RUNTIME] = 4
@@ -167,12 +167,12 @@ def test_a_killed_run_and_merged_shards_end_with_the_same_values(aviary: Lab) ->
 
 SINGER = """
 from pydantic import BaseModel
-from mac_runner import Ask, Backend, File, game
+from mac_runner import Ask, OwnBackend, File, game
 
 class Settings(BaseModel):
     song: File
 
-class Singer(Backend):
+class Singer(OwnBackend):
     Settings = Settings
 
     def start(self):
@@ -244,9 +244,9 @@ def test_an_engine_that_refuses_to_start_is_named_with_its_place_by_every_verb_t
 ) -> None:
     refuses = """
 from pydantic import BaseModel
-from mac_runner import Backend, ConfigError
+from mac_runner import OwnBackend, ConfigError
 
-class Bird(Backend):
+class Bird(OwnBackend):
     class Settings(BaseModel):
         mood: str
 
@@ -269,10 +269,10 @@ def test_doctor_names_the_setting_of_forms_where_an_engine_refuses_them_whatever
     aviary: Lab, at_once: AtOnce
 ) -> None:
     refuses = """
-from mac_runner import Backend
+from mac_runner import OwnBackend
 from mac_runner.errors import FormRefusedError
 
-class Bird(Backend):
+class Bird(OwnBackend):
     constrains = {"schema"}
 
     async def generate(self, request):

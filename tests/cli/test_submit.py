@@ -23,9 +23,9 @@ SHARDS = ("--shards", "3")
 HELD = """
 import asyncio
 from pathlib import Path
-from mac_runner import Backend, Reply
+from mac_runner import OwnBackend, Reply
 
-class Held(Backend):
+class Held(OwnBackend):
     capacity = 1
     asked = 0
 

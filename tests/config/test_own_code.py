@@ -266,7 +266,7 @@ def test_what_a_game_changes_in_its_settings_stays_in_its_conversation() -> None
 READING = """\
 from typing import Annotated
 from pydantic import BaseModel
-from mac_runner import RUNTIME, Ask, Backend, File, game
+from mac_runner import RUNTIME, Ask, OwnBackend, File, game
 
 class Settings(BaseModel):
     one: File | None = None
@@ -281,7 +281,7 @@ class Settings(BaseModel):
 def reader(table):
     yield Ask(table.agents[0], "Well?")
 
-class Engine(Backend):
+class Engine(OwnBackend):
     Settings = Settings
 
     async def generate(self, request):

@@ -25,9 +25,9 @@ GATE = """
 import time
 from pathlib import Path
 from pydantic import BaseModel
-from mac_runner import Backend, FinishReason, Reply
+from mac_runner import OwnBackend, FinishReason, Reply
 
-class Gate(Backend):
+class Gate(OwnBackend):
     class Settings(BaseModel):
         place: Path
 

@@ -15,14 +15,14 @@ _CODE = f"""
 from random import Random
 from zlib import crc32
 
-from mac_runner import Backend, FinishReason, Reply, TokenCount, TokenTrace
+from mac_runner import OwnBackend, FinishReason, Reply, TokenCount, TokenTrace
 from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.types import PolicySpan
 
 def ids(text):
     return [crc32(word.encode("utf-8", "replace")) % 50_000 for word in text.split()]
 
-class Learner(Backend):
+class Learner(OwnBackend):
     records_tokens = True
     answered = 0
 
