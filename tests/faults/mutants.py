@@ -184,7 +184,7 @@ def retry_on_cancel(patch: pytest.MonkeyPatch) -> None:
 
 def engine_left_open_on_cancel(patch: pytest.MonkeyPatch) -> None:
     """A cancellation while engines are closed leaves the rest of them open."""
-    patch.setattr(runner, "_close", runner._close_each)
+    patch.setattr(runner, "_close", lambda backends, _policies: runner._close_each(backends))
 
 
 def leaked_slot(patch: pytest.MonkeyPatch) -> None:
