@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
+
 from mac_runner.backends.base import WAITING, Backend, Waiting
 from mac_runner.clock import Clock
 from mac_runner.errors import (
@@ -253,14 +255,8 @@ class AttemptRunner:
         self._engine_of(live, turn).answered()
         self._run.progress.turns += 1
         live.answered += 1
-        of_backend = reply.timing
-        timing = Timing(
-            queue_s=round(waited_s, 6),
-            generate_s=round(took_s, 6),
-            faults=tuple(state.faults),
-            server=of_backend.server,
-            lane=of_backend.lane,
-            gpu=of_backend.gpu,
+        timing = msgspec.structs.replace(
+            reply.timing, queue_s=round(waited_s, 6), generate_s=round(took_s, 6), faults=tuple(state.faults)
         )
         recorded = RecordedReply(
             turn_key=turn.key, prompt_sha256=request.prompt.sha256, reply=reply.timed(timing), model=turn.model

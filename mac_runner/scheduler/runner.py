@@ -296,7 +296,9 @@ class Runner:
         for model in self._run.backends:
             capacity, waiting = self._scheduler.effective_capacity(model), self._scheduler.waiting(model)
             self._accounting.set_pool(model, capacity=capacity, waiting=waiting, now_s=now_s)
-        self._checkpoint_if_due(now_s)
+        if now_s >= self._checkpoint_at_s:  # A kill costs no more of the accounts than since then.
+            self._checkpoint_at_s = now_s + CHECKPOINT_INTERVAL_S
+            self._log.checkpoint(self._accounting.as_json(now_s))
         return departures
 
     def _perform(self, action: Open | RetryLater | Rest | Settle | Finished, now_s: float) -> None:
@@ -371,12 +373,6 @@ class Runner:
         if progress.is_vain:
             left, reason = progress.planned - progress.failed, printable(progress.first.reason or "")
             self._abort(AlikeFailuresError(ALIKE_MAX, left, reason))
-
-    def _checkpoint_if_due(self, now_s: float) -> None:
-        """Record the accounts every CHECKPOINT_INTERVAL_S; a kill costs no more of them than that."""
-        if now_s >= self._checkpoint_at_s:
-            self._checkpoint_at_s = now_s + CHECKPOINT_INTERVAL_S
-            self._log.checkpoint(self._accounting.as_json(now_s))
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:

@@ -359,7 +359,9 @@ class RequestScheduler:
         held = self._land(event.conversation, event.turn)
         conversation, turn = held.conversation, held.turn
         if event.is_turned_away:
-            self._turned_away(held, event.delay_s, actions)
+            rest_s = self._pools.model(held.engine).turned_away(held, event.delay_s)
+            if rest_s > 0:
+                actions.append(Rest(held.engine, rest_s))
         if event.delay_s is None:
             self._fail(conversation, turn.canonical, actions)
             return
@@ -369,11 +371,6 @@ class RequestScheduler:
             self._pools.move(held, Stage.BACKING_OFF, now_s)
             actions.append(RetryLater(event.conversation, turn, event.delay_s))
         self._settle_if_over(conversation, actions)
-
-    def _turned_away(self, held: HeldTurn, delay_s: float | None, actions: list[Action]) -> None:
-        rest_s = self._pools.model(held.engine).turned_away(held, delay_s)
-        if rest_s > 0:
-            actions.append(Rest(held.engine, rest_s))
 
     def _fail(self, conversation: OpenConversation, place: Place, actions: list[Action]) -> None:
         conversation.failed_at = place if conversation.failed_at is None else min(conversation.failed_at, place)

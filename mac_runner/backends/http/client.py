@@ -51,10 +51,6 @@ class _Progress:
     is_answered: bool = False
     """The beginning of an answer has come."""
 
-    def may_resend(self) -> bool:
-        """Whether the server may have closed the kept connection while the request was under way."""
-        return self.is_kept and not self.is_answered
-
 
 _PROGRESS: Final[ContextVar[_Progress]] = ContextVar("progress")
 
@@ -138,7 +134,8 @@ class HttpClient:
         try:
             return await self._send(self._kept, request, progress)
         except _BROKEN as fault:
-            if not progress.may_resend() or loop.time() - sent_at_s > HTTP_HANG_UP_S_MAX:
+            may_have_crossed = progress.is_kept and not progress.is_answered
+            if not may_have_crossed or loop.time() - sent_at_s > HTTP_HANG_UP_S_MAX:
                 raise
             try:
                 return await self._send(self._new, request, _Progress())

@@ -56,10 +56,16 @@ def find_release() -> Release:
 
 def check_version(version: str) -> None:
     """Raise ConfigError for a release older than OLDEST. Newer ones than were ever run are accepted."""
+    if lack := too_old(version, OLDEST):
+        raise ConfigError(f"{lack}: {install_command('vllm')}")
+
+
+def too_old(version: str, oldest: tuple[int, int]) -> str | None:
+    """What to say of a release that is older than `oldest`; None where it is not, or its version has no number."""
     parts = version.split(".")[:2]
-    if all(part.isdigit() for part in parts) and tuple(map(int, parts)) < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        raise ConfigError(f"vLLM {version} is installed, and {oldest} or newer is needed: {install_command('vllm')}")
+    if not all(part.isdigit() for part in parts) or tuple(map(int, parts)) >= oldest:
+        return None
+    return f"vLLM {version} is installed, and {'.'.join(map(str, oldest))} or newer is needed"
 
 
 def argument_names(source: str) -> frozenset[str]:

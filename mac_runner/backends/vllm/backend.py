@@ -29,7 +29,7 @@ from mac_runner.backends.chat_template import (
 from mac_runner.backends.http.errors import names_form
 from mac_runner.backends.updates import OneAtATime, check_against, find_weights, place
 from mac_runner.backends.vllm import VllmConfig
-from mac_runner.backends.vllm.arguments import check_keys, engine_arguments, find_release, refusals
+from mac_runner.backends.vllm.arguments import check_keys, engine_arguments, find_release, refusals, too_old
 from mac_runner.backends.vllm.library import (
     Capacity,
     Engine,
@@ -189,10 +189,7 @@ class VllmBackend(Backend):
     @property
     def update_obstacle(self) -> str | None:
         """What prevents updates with the installed release."""
-        parts = self._version.split(".")[:2]
-        is_old = all(part.isdigit() for part in parts) and tuple(map(int, parts)) < UPDATES_SINCE
-        since = ".".join(map(str, UPDATES_SINCE))
-        return f"vLLM {self._version} is installed, and {since} or newer is needed" if is_old else None
+        return too_old(self._version, UPDATES_SINCE)
 
     async def update_weights(self, update: WeightUpdate) -> None:
         """Have vLLM load weights. It takes no step meanwhile; replies under way go on with the new ones."""

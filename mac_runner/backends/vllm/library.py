@@ -90,12 +90,6 @@ class Output(Protocol):
     num_cached_tokens: int | None
 
 
-class VersionSpan(Protocol):
-    """Tokens that weights of one version made."""
-
-    version: str
-
-
 class CacheConfig(Protocol):
     """The KV cache as the engine laid it out, once it runs."""
 
