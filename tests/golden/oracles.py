@@ -142,11 +142,13 @@ def _written(run: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for path in sorted(run.glob("**/transcripts/*.json")):
         transcript = json.loads(path.read_bytes())
         yield f"conversation {transcript['task']['task_id']}", _conversation(transcript)
-    for name in ("summary", "comparisons"):
-        for path in sorted(run.glob(f"**/{name}.json")):
+    files = {f"{name} .": run / f"{name}.json" for name in ("summary", "comparisons")}
+    files |= {f"summary {path.stem}": path for path in sorted(run.glob("summaries/*.json"))}
+    for subject, path in files.items():
+        if path.exists():
             content = _timeless(json.loads(path.read_bytes()))
             parts = {section: _digest(value) for section, value in _sections(content)}
-            yield f"{name} {path.parent.relative_to(run)}", {**parts, "whole": _digest(content, is_ordered=True)}
+            yield subject, {**parts, "whole": _digest(content, is_ordered=True)}
 
 
 def _conversation(transcript: dict[str, Any]) -> dict[str, Any]:
