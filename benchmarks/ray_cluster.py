@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import row
+from mac_runner.store import Disk
+from mac_runner.store.testing import read_owner
 from mac_runner.types import JsonValue
 from tests.cli.lab import Lab, experiment, scripted
 from tests.patience import wait_for
@@ -62,7 +64,11 @@ def stand_still(lab: Lab, cluster: Any, name: str) -> tuple[float, float]:
     before = {worker.pid for each in cluster.worker_nodes for worker in workers_of(each)}
     lost = {worker.pid for worker in workers_of(node)}
     held = [path.parent for path in shared.glob("leases/*/.owner.json") if json.loads(path.read_text())["pid"] in lost]
-    segments = {shard: len([*shard.glob("journal/*")]) for shard in held}
+
+    def is_held_again(place: Path) -> bool:
+        owner = read_owner(Disk(), place)
+        return owner is not None and owner.pid not in lost
+
     cluster.add_node(num_cpus=1)
     killed_s = time.monotonic()
     cluster.remove_node(node, allow_graceful=False)
@@ -70,7 +76,7 @@ def stand_still(lab: Lab, cluster: Any, name: str) -> tuple[float, float]:
         lambda: any(w.pid not in before for each in cluster.worker_nodes for w in workers_of(each)), "another worker"
     )
     started_s = time.monotonic() - killed_s
-    wait_for(lambda: any(len([*s.glob("journal/*")]) > n for s, n in segments.items()), "work on the shard")
+    wait_for(lambda: any(map(is_held_again, held)), "work on the shard")
     gone_on_s = time.monotonic() - killed_s
     process.communicate()
     return started_s, gone_on_s

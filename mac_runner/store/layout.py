@@ -198,8 +198,11 @@ class Layout:
 
     @property
     def swept(self) -> tuple[Path, ...]:
-        """The directories in which a killed process may leave temporary files."""
-        return (self.root, self.journal, self.transcripts, self.traces, self.attempts)
+        """The directories in which a killed process may leave temporary files, and no other process is at work."""
+        if self.lease is not None:
+            return (self.place,)
+        shared = (self.root, self.transcripts, self.traces, self.attempts) if self.is_whole else ()
+        return (self.journal, *shared)
 
     def attempt(self, task_id: str, number: int) -> Path:
         """The transcript of the `number`-th attempt at a task, from 1."""

@@ -59,10 +59,11 @@ class LeasesRecord:
 def read_leases(disk: Disk, layout: Layout) -> LeasesRecord | None:
     """The record of a run whose shards workers claim; None for any other. Raises RunDirectoryError."""
     path = layout.leases
-    if not disk.exists(path):
+    data = b"".join(disk.chunks(path))
+    if not data and not disk.exists(path):  # In this order: the run may end at any moment.
         return None
     try:
-        found = convert(json.loads(disk.read(path)), LeasesRecord)
+        found = convert(json.loads(data), LeasesRecord)
         if found.format != LEASES_FORMAT:
             raise RunDirectoryError(f"{path}: {foreign_format('format', found.format, LEASES_FORMAT)}")
         if found.of < 1 or found.samples_per_task < 1:

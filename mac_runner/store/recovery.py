@@ -127,8 +127,7 @@ class Recovered:
 
 def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
     """Remove what killed processes left, and make durable what the last session left unsynced."""
-    # Others may be at work in the same directories on other parts.
-    for directory in layout.swept if layout.is_whole else ():
+    for directory in layout.swept:
         repairs.temporaries_removed += disk.sweep(directory)
     for session in journal.sessions(disk, layout)[-1:]:
         disk.sync_file(layout.segment(session))
