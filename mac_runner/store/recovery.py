@@ -24,7 +24,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import TypeAlias
 
 from mac_runner.errors import RunDirectoryError
@@ -46,6 +45,7 @@ from mac_runner.store.transcripts import (
     index_row,
     is_acknowledged,
     publish_traces,
+    put,
     read_published,
     remade,
     remove_superseded,
@@ -342,8 +342,8 @@ def _restore_attempts(
             repairs.attempts_lost.append(path.name)
             continue
         if ended.traces is not None:
-            _replace(disk, layout, traces_beside(path), ended.traces)
-        _replace(disk, layout, path, encode_transcript(ended.transcript))
+            put(disk, layout, traces_beside(path), ended.traces)
+        put(disk, layout, path, encode_transcript(ended.transcript))
         repairs.attempts_restored.append(path.name)
     disk.sync_directory(layout.attempts)
 
@@ -351,15 +351,6 @@ def _restore_attempts(
 def _remade(restore: Restore, task: Task, replies: Sequence[RecordedReply], row: JsonObject) -> Finished | None:
     """The transcript of a row and its traces, made again from replies; None where these make another one."""
     return remade(restore(task, replies, row), TraceLog(replies), row)
-
-
-def _replace(disk: Disk, layout: Layout, path: Path, data: bytes) -> None:
-    """Write a file unless it is there; another one in its place is set aside."""
-    if disk.is_file(path) and disk.read(path) == data:
-        return
-    if disk.exists(path):
-        set_aside(disk, layout, path)
-    disk.publish_once(path, data)
 
 
 def trace_strays(disk: Disk, layout: Layout, state: RunState) -> list[str]:
@@ -408,7 +399,7 @@ def _mend_traces(disk: Disk, layout: Layout, state: RunState, repairs: Repairs, 
         if with_traces({}, traces).get(TRACES) != row[TRACES]:
             repairs.traces_lost.append(task_id)
             continue
-        _replace(disk, layout, traces_beside(layout.transcript(task_id)), encode_traces(traces))
+        put(disk, layout, traces_beside(layout.transcript(task_id)), encode_traces(traces))
         repairs.traces_restored.append(task_id)
     disk.sync_directory(layout.traces)
 

@@ -14,7 +14,6 @@ before or is open again, and its failed transcript exists.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from pathlib import Path
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store import journal
@@ -27,11 +26,11 @@ from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.traces import TRACES, read_traces
 from mac_runner.store.transcripts import (
     Attempts,
+    put,
     read_published,
     remove_superseded,
     replies_before_failure,
     result_flaw,
-    set_aside,
 )
 from mac_runner.types import JsonObject, RecordedReply
 
@@ -68,21 +67,17 @@ def reopen(disk: Disk, layout: Layout, attempts: Attempts, task_ids: Collection[
 
 
 def _kept(disk: Disk, layout: Layout, failed: Sequence[JsonObject]) -> Iterator[bytes]:
-    """Keep the transcript of the last attempt; yields the frames that open its conversation again."""
+    """Keep the transcript of the last attempt; yields the frames that open its conversation again.
+
+    The file of an earlier attempt of this number, which the journal has lost, is set aside.
+    """
     row = failed[-1]
     task_id = row_id(row)
     path = layout.attempt(task_id, len(failed))
     if TRACES in row:
-        _keep(disk, layout, traces_beside(path), disk.read(traces_beside(layout.transcript(task_id))))
-    _keep(disk, layout, path, disk.read(layout.transcript(task_id)))
+        put(disk, layout, traces_beside(path), disk.read(traces_beside(layout.transcript(task_id))))
+    put(disk, layout, path, disk.read(layout.transcript(task_id)))
     yield journal.retry_frame(row)
     log = TraceLog()
     for n, recorded in enumerate(kept_replies(disk, layout, task_id)):
         yield journal.reply_frame(task_id, n, recorded, log)
-
-
-def _keep(disk: Disk, layout: Layout, path: Path, data: bytes) -> None:
-    if not disk.publish_once(path, data) and (not disk.is_file(path) or disk.read(path) != data):
-        # The journal has lost an earlier attempt of this number; the file of that one stays in `damaged/`.
-        set_aside(disk, layout, path)
-        disk.publish_once(path, data)

@@ -441,6 +441,13 @@ def set_aside(disk: Disk, layout: Layout, path: Path) -> None:
     disk.rename(path, place)
 
 
+def put(disk: Disk, layout: Layout, path: Path, data: bytes) -> None:
+    """Write a file unless it is there; another one in its place is set aside."""
+    if not disk.publish_once(path, data) and (not disk.is_file(path) or disk.read(path) != data):
+        set_aside(disk, layout, path)
+        disk.publish_once(path, data)
+
+
 def sha256_of(data: bytes) -> str:
     """The SHA-256 of a file's bytes, as index rows have it."""
     return hashlib.sha256(data).hexdigest()
