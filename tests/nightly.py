@@ -30,7 +30,7 @@ ANSWERS = "tests/backends/test_contract.py::test_whatever_is_answered_with_200_f
 REFUSALS = "tests/backends/test_refusals.py::test_words_mean_the_same_in_every_body_whatever_their_numbers"
 SURROUNDINGS = "tests/cli/test_servers.py::test_settings_that_an_environment_has_for_other_clients_change_nothing"
 ODD_GAMES = "tests/scheduler/test_run.py::test_whatever_a_game_raises_or_gives_fails_its_conversations_alone"
-CLOCKS = "tests/runs/test_directory_of_shards.py::test_workers_whose_clocks_leap_by_decades_end_as_any_others"
+CLOCKS = "tests/runs/test_workers.py::test_workers_whose_clocks_leap_by_decades_end_as_any_others"
 LANES = "tests/simulation/test_loop.py::test_a_lane_answers_when_one_does_that_takes_every_step"
 
 WHAT = {

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mac_runner.backends.redaction import Redactor
+from mac_runner.runs import claims
 from mac_runner.runs.setup import ExperimentSet
 from mac_runner.secrecy import secrets_in
 from mac_runner.store import Disk
@@ -38,7 +39,5 @@ def mirrored(
 
 def _finished(chosen: ExperimentSet) -> Iterator[Path]:
     """The directory, where nothing is left to play in it: a copy of it may have failed before."""
-    if read_owner(Disk(), chosen.directory) is None and all(
-        setup.is_complete(despite_settings=True) for setup in chosen.setups
-    ):
+    if read_owner(Disk(), chosen.directory) is None and all(map(claims.is_finished, chosen.setups)):
         yield chosen.directory

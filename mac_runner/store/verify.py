@@ -212,11 +212,7 @@ def _unreadable(found: _Journal) -> VerifyReport:
 
 def _temporaries(disk: Disk, layout: Layout) -> Iterator[str]:
     """The note on temporary files, if there are any: they are neither results nor damage."""
-    count = sum(
-        name.startswith(TEMPORARY_PREFIX)
-        for place in (layout.swept if layout.is_whole else (layout.journal,))
-        for name in disk.names(place)
-    )
+    count = sum(name.startswith(TEMPORARY_PREFIX) for place in layout.swept for name in disk.names(place))
     if count:
         yield (
             f"{count} temporary files ({TEMPORARY_PREFIX}…): of a process at work, or left by one that was killed; "

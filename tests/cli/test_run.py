@@ -16,6 +16,7 @@ from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted, served
 from tests.sim.behaviour import Behaviour, Received, Say, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
+from tests.workers import play_shards
 
 
 def test_run_plays_everything_and_leaves_these_files(finished: Lab) -> None:
@@ -181,16 +182,19 @@ def test_run_is_copied_to_its_mirror_once_it_has_ended(lab: Lab, at_once: AtOnce
 
 
 @pytest.mark.ci
-def test_every_shard_is_copied_and_a_copy_that_failed_is_made_by_the_next_start(lab: Lab, at_once: AtOnce) -> None:
-    lab.write(experiment(conversations=4))
+def test_run_of_workers_is_copied_at_its_end_and_a_copy_that_failed_is_made_by_the_next_start(
+    lab: Lab, at_once: AtOnce
+) -> None:
+    play_shards(lab.path / lab.write(experiment(conversations=4)), lab.path / "shared", 2, 1, 2)
     command = f"small.yaml --shard auto/2 --out shared --mirror file://{lab.path}/mirror --quiet"
     (lab.path / "mirror").write_text("in the way")
 
-    assert at_once(command).done().stderr.count("was not copied") == 2
+    assert at_once(command).done().stderr.count("was not copied") == 1
     (lab.path / "mirror").unlink()
     assert at_once(command).done().stderr == ""
 
-    assert mirrored(lab) == {"shards/1-of-2": 2, "shards/2-of-2": 2}
+    assert mirrored(lab) == {".": 4}
+    assert (lab.path / "mirror" / "summary.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A directory of shards: who gets which, whatever dies, and it reads like the run that its merge will be."""
+"""A run that workers share: who gets which shard, whatever dies, and it reads like any run that is under way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import io
 import json
 import os
-import pickle
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -15,17 +14,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
 import mac_runner
 from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.clock import SystemClock
-from mac_runner.errors import MacRunnerError, RunDirectoryError, RunLockedError
+from mac_runner.errors import MacRunnerError, RunLockedError
 from mac_runner.plan import Shard, parse_shard
-from mac_runner.reports import grid_status_json, status_json, status_text, with_shards
+from mac_runner.reports import grid_status_json, status_json, status_text
 from mac_runner.runs import Player, RunRequest, set_up
 from mac_runner.runs.testing import (
     LOOK_INTERVAL_S,
@@ -39,45 +38,31 @@ from mac_runner.runs.testing import (
 from mac_runner.status.testing import SilentDisplay
 from mac_runner.store import (
     Disk,
-    ShardsRecord,
-    begun_combinations,
     has_run,
     merge_runs,
     read_grid_standing,
     read_run,
-    read_shards_standing,
     read_standing,
 )
-from mac_runner.store.testing import (
-    SHARD_DIRECTORIES,
-    SHARDS,
-    WORKERS,
-    Machine,
-    encode_shards,
-    locked,
-    read_owner,
-    shard_directory,
-)
+from mac_runner.store.testing import LEASES, Machine, lease_directory, locked, read_owner
 from mac_runner.types import JsonObject
-from mac_runner.view_model import IndexColumns
-from mac_runner.viewer.testing import Cursor, Live, PublishRequest, RunSource, publish
+from mac_runner.viewer.testing import PublishRequest, RunSource, publish
 from tests.cli.conftest import lab as lab
 from tests.cli.lab import Lab, experiment, scripted
 from tests.faults.tier import SCALE
-from tests.kit import known, undigested, written
+from tests.kit import written
 from tests.patience import wait_for
 from tests.viewer.served import served
 from tests.viewer.test_live import Page
+from tests.workers import play_shards
 
 if TYPE_CHECKING:
     from mac_runner.runs import Setup
     from mac_runner.runs.testing import OpenRun
 
-T = TypeVar("T")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OF = 3
 CONVERSATIONS = 7
-RECORD = ShardsRecord(of=OF, experiment_name="small", identity="ab12", conversations=CONVERSATIONS)
 
 
 def asked() -> JsonObject:
@@ -85,55 +70,35 @@ def asked() -> JsonObject:
     return experiment(conversations=CONVERSATIONS, models={"m": scripted()})
 
 
-def begin(directory: Path) -> Path:
-    """A directory of shards in which nothing was claimed yet."""
-    directory.mkdir(parents=True)
-    (directory / SHARDS).write_bytes(encode_shards(RECORD))
-    return directory
+def finish(directory: Path) -> None:
+    """Play what is left as a worker does, and end the run."""
+    mac_runner.run(asked(), out=directory, shard=f"auto/{OF}", progress=False)
 
 
-def play(directory: Path, number: int, *, limit: int | None = None) -> Path:
-    """Play one shard, or as much of it as is among the first so many conversations."""
-    shard = Shard(number, OF)
-    place = shard_directory(directory, shard)
-    mac_runner.run(asked(), out=place, shard=str(shard), limit=limit, progress=False)
-    return place
-
-
-def put(source: Path, directory: Path) -> Path:
-    """Put a copy of a directory in the place of what is there."""
-    shutil.rmtree(directory, ignore_errors=True)
-    return Path(shutil.copytree(source, directory))
-
-
-def unmerge(directory: Path) -> None:
-    """Take the merged run out of a directory of shards again."""
-    for path in directory.iterdir():
-        if path.name not in (SHARDS, SHARD_DIRECTORIES, WORKERS):
-            remove(path)
-
-
-def remove(path: Path) -> None:
-    """Remove a file or a directory."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+def kill_in_shard(directory: Path, number: int) -> None:
+    """Leave a shard that was played as one whose worker was killed in its second conversation."""
+    shard = f'"shard":[{number},{OF}]'.encode()
+    (path,) = (path for path in (directory / "journal").iterdir() if shard in path.read_bytes())
+    frames = path.read_bytes().splitlines(keepends=True)
+    first = next(place for place, frame in enumerate(frames) if b'"kind":"done"' in frame)
+    kept = [frame for frame in frames[:first] if b'"kind":"done"' not in frame]
+    path.write_bytes(b"".join([*kept, frames[first]]))
+    ended = json.loads(frames[first][frames[first].index(b"{") :])["id"]
+    for index in range(number - 1, CONVERSATIONS, OF):
+        if (task_id := f"small-{index:06d}") != ended:
+            (directory / "transcripts" / f"{task_id}.json").unlink()
 
 
 @pytest.fixture(scope="session")
-def merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory of shards that a worker has played and merged; not to be changed."""
-    directory = tmp_path_factory.mktemp("shards") / "small"
-    mac_runner.run(asked(), out=directory, shard=f"auto/{OF}", progress=False)
-    return directory
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose shards have all been played, and that no worker has ended; not to be changed."""
+    return play_shards(asked(), tmp_path_factory.mktemp("shards") / "small", OF, *range(1, OF + 1))
 
 
 @pytest.fixture
-def own(tmp_path: Path, merged: Path) -> Path:
-    """The same in a place of its own, before the merge."""
-    unmerge(put(merged, tmp_path / "small"))
-    return tmp_path / "small"
+def own(tmp_path: Path, played: Path) -> Path:
+    """The same in a place of its own."""
+    return Path(shutil.copytree(played, tmp_path / "small"))
 
 
 def bar(_text: str, _steps: int) -> AbstractContextManager[Callable[[], object]]:
@@ -148,10 +113,10 @@ def printed(call: Callable[[], object]) -> str:
 
 def tables(directory: Path) -> object:
     view = mac_runner.open_run(directory)
-    return view.schema, view.conversations().to_pylist(), view.summary, view.conversation(4).view()
+    return view.schema, view.conversations().to_pylist(), view.conversation(3).view()
 
 
-def files(directory: Path) -> object:
+def files(directory: Path) -> Mapping[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
@@ -162,13 +127,15 @@ def exported(directory: Path, to: Path) -> object:
 
 def published(directory: Path, to: Path) -> object:
     publish(PublishRequest(directory=directory, out=to, sample=1))
-    return files(to)
+    # The head of a run is in it packed: `pages` has it.
+    return {name: data for name, data in files(to).items() if not name.endswith("/run.js")}
 
 
 def pages(directory: Path, conversations: int = CONVERSATIONS) -> object:
     source = RunSource(directory)
+    head = source.run("")
     asked = [
-        source.run(""),
+        structs.replace(head, facts=tuple(fact for fact in head.facts if fact.name not in PROCESS_FACTS)),
         source.index("", 0, None),
         source.flow("", ""),
         source.engines(""),
@@ -178,52 +145,58 @@ def pages(directory: Path, conversations: int = CONVERSATIONS) -> object:
     return [to_builtins(page) for page in asked]
 
 
+PROCESSES: Final[Mapping[str, None]] = dict.fromkeys(("session", "sessions", "limit", "eta_s", "wall_s", "shards"))
+"""What tells of the processes that played or repaired a run."""
+PROCESS_FACTS: Final = frozenset({"wall time", "sessions", "turns per second", "to go"})
+
 READERS: Final[Mapping[str, Callable[[Path, Path], object]]] = {
     "rows": lambda run, _: [*read_run(run).rows_in_task_order()],
     "plan": lambda run, _: read_run(run).planned(),
-    "summary": lambda run, _: summary_of(read_run(run)),
-    # The latest session is that of a shard, which a merge numbers anew.
-    "status": lambda run, _: {**status_json(read_standing(run), NOW), "session": None, "limit": None, "eta_s": None},
+    "counts": lambda run, _: read_run(run).counts,
+    "summary": lambda run, _: {**summary_of(read_run(run)), **PROCESSES},
+    "status": lambda run, _: {**status_json(read_standing(run), NOW), **PROCESSES},
     "list": lambda run, _: printed(lambda: list_conversations(run, where=[], limit=None)),
-    "show": lambda run, _: printed(lambda: show(run, "4", View(has_turns=True))),
+    "show": lambda run, _: printed(lambda: show(run, "3", View(has_turns=True))),
     "tables": lambda run, _: tables(run),
     "export": exported,
-    "report": lambda run, _: report_of([run], NOW),
+    "report": lambda run, _: report_of([run], NOW).state,
     "pages": lambda run, _: pages(run),
     "publication": published,
 }
 
 
 @pytest.mark.ci
-def test_every_reader_of_shards_finds_what_it_finds_in_their_merge(own: Path, merged: Path, tmp_path: Path) -> None:
-    before = {name: read(own, tmp_path / f"{name} before") for name, read in READERS.items()}
-    put(merged, own)
-
-    for name, read in READERS.items():
-        assert before[name] == read(own, tmp_path / f"{name} after"), name
+def test_every_reader_takes_what_workers_have_left_as_the_run_that_a_repair_makes_of_it(
+    own: Path, played: Path, tmp_path: Path
+) -> None:
+    for case, ended in (("played", [*range(CONVERSATIONS)]), ("killed", [0, 1, 2, 3, 5, 6])):
+        if case == "killed":
+            shutil.rmtree(own)
+            shutil.copytree(played, own)
+            kill_in_shard(own, 2)
+        before = {name: read(own, tmp_path / f"{name} before {case}") for name, read in READERS.items()}
+        assert [row["index"] for row in read_run(own).rows_in_task_order()] == ended
+        assert [*repair_all(own, SystemClock())]
+        for name, read in READERS.items():
+            assert before[name] == read(own, tmp_path / f"{name} after {case}"), (case, name)
 
 
 @pytest.mark.ci
-def test_grid_of_shards_reads_like_the_grid_that_its_merge_makes(tmp_path: Path) -> None:
-    grid = tmp_path / "small"
-    varied = {**asked(), "_grid": {"sweep": {"game.lobby": ["classic-7", "classic-8"]}}}
-    mac_runner.run(varied, out=grid, shard="auto/2", limit=2, progress=False)
+def test_grid_that_workers_have_left_reads_like_the_grid_that_its_end_makes(tmp_path: Path) -> None:
+    varied: JsonObject = {**asked(), "_grid": {"sweep": {"game.lobby": ["classic-7", "classic-8"]}}}
+    grid = play_shards(varied, tmp_path / "small", 2, 1, 2)
     readers = {"export": exported, "state": state_of_grid, "engines": engines_of_grid}
-    after = {name: read(grid, tmp_path / f"{name} after") for name, read in readers.items()}
-    slugs = [entry.slug for entry in begun_combinations(grid)]
-    for slug in slugs:
-        unmerge(grid / slug)
-    for name in {path.name for path in grid.iterdir()} - {"grid.yaml", "workers", *slugs}:
-        remove(grid / name)
+    before = {name: read(grid, tmp_path / f"{name} before") for name, read in readers.items()}
+
+    mac_runner.run(varied, out=grid, shard="auto/2", progress=False)
 
     for name, read in readers.items():
-        assert read(grid, tmp_path / f"{name} before") == after[name], name
+        assert before[name] == read(grid, tmp_path / f"{name} after"), name
 
 
 def state_of_grid(grid: Path, _to: Path) -> object:
-    """The status of a grid, without the session in which it was merged."""
-    status = grid_status_json(read_grid_standing(grid), NOW)
-    return {key: value for key, value in status.items() if key not in ("wall_s", "sessions")}
+    """The status of a grid, without the session in which it was ended."""
+    return {**grid_status_json(read_grid_standing(grid), NOW), **PROCESSES}
 
 
 def engines_of_grid(grid: Path, _to: Path) -> object:
@@ -232,160 +205,77 @@ def engines_of_grid(grid: Path, _to: Path) -> object:
 
 
 @pytest.mark.ci
-def test_half_done_directory_reads_like_a_run_that_was_stopped(tmp_path: Path) -> None:
-    shared = begin(tmp_path / "small")
-    assert not has_run(shared)
-    with pytest.raises(RunDirectoryError, match="none has begun"):
-        read_run(shared)
+def test_worker_plays_again_what_is_lost_and_ends_the_run(own: Path) -> None:
+    for path in (*own.glob("transcripts/*4.json"), *own.glob("transcripts/*6.json")):
+        path.unlink()
+    (own / "transcripts/small-000005.json").write_bytes(b"{}")
 
-    play(shared, 1)
-    play(shared, 3, limit=3)
+    finish(own)
 
-    assert has_run(shared)
-    found = read_run(shared)
-    ended = [row["index"] for row in found.rows_in_task_order()]
-    assert ended == [0, 2, 3, 6]
-    assert sorted(found.planned().values()) == [*range(CONVERSATIONS)]
-    status = status_json(read_standing(shared), NOW)
-    assert (status["state"], status["conversations"]) == (
-        "stopped",
-        {"planned": 7, "finished": 4, "failed": 0, "half_done": 0, "not_begun": 3},
-    )
-    assert RunSource(shared).run("").planned == CONVERSATIONS
-    with pytest.raises(RunDirectoryError, match="4 of 7 conversations"):
-        found.transcript("small-000001")
+    (verified,) = verify_all(own, bar)
+    assert (verified.report.findings, verified.report.acknowledged) == ((), CONVERSATIONS)
+    assert read_run(own).counts.done == CONVERSATIONS
+    assert not (own / LEASES).exists()
 
 
-def test_shards_are_not_read_once_they_are_merged(own: Path, merged: Path) -> None:
-    put(merged, own)
-    shutil.rmtree(own / "shards")
+@pytest.mark.ci
+def test_whole_run_is_for_one_process_and_its_shards_for_workers_and_each_is_named_to_the_other(own: Path) -> None:
+    kill_in_shard(own, 2)
+    file = written(own.parent / "small.yaml", asked())
+    shard = lease_directory(own, Shard(2, OF))
+    refused: list[Callable[[], object]] = [
+        lambda: mac_runner.run(asked(), out=own, progress=False),
+        lambda: [*repair_all(own, SystemClock())],
+        lambda: merge_runs(own.parent / "whole", [own], summarise=summary_of, plan=recorded_plan, clock=SystemClock()),
+    ]
+    let_go = hold(shard)
+    for call in refused:
+        with pytest.raises(RunLockedError, match=rf" is being run.*: pid {os.getppid()} "):
+            call()
+    standing = read_standing(own)
+    assert (standing.holder.is_alive, RunSource(own).run("").is_live) == (True, True)
+    (verified,) = verify_all(own, bar)
+    assert any(str(os.getppid()) in note for note in verified.report.notes)
+    let_go()
 
-    assert len(mac_runner.open_run(own)) == CONVERSATIONS
+    let_go, said = hold(own), list[str]()
 
+    clock = LookingClock(lambda: let_go() if said else None)
+    player = Player(display=Said(), clock=clock, warn=said.append, is_process_ours=False)
+    player.play(set_up(RunRequest(file=file, shard=parse_shard(f"auto/{OF}"), out=own)))
 
-def test_directory_is_at_work_while_one_of_its_shards_is(own: Path) -> None:
-    shard = own / "shards/2-of-3"
-    assert read_standing(own).owner is None
-    with locked(Disk(), shard):
-        standing = read_standing(own)
-        assert (standing.is_owner_alive, RunSource(own).run("").is_live) == (True, True)
-        assert standing.owner is not None
-        assert standing.owner.pid == os.getpid()
+    assert f"2-of-3 (pid {os.getppid()} " in said[0]
+    assert read_run(own).counts.done == CONVERSATIONS
     assert RunSource(own).run("").state == "complete"
 
 
 @pytest.mark.ci
-def test_damage_is_named_with_its_shard(own: Path) -> None:
-    transcript = own / "shards/2-of-3/transcripts/small-000004.json"
-    transcript.write_bytes(b"{}")
-
-    with pytest.raises(RunDirectoryError, match=r"/small-000004\.json .*/2-of-3`"):
-        mac_runner.open_run(own).turns()
-    found = {each.directory.name: each.report.ok for each in verify_all(own, bar)}
-    assert found == {"1-of-3": True, "2-of-3": False, "3-of-3": True}
-    assert [each.directory.name for each in repair_all(own, SystemClock())] == ["2-of-3"]
-    assert mac_runner.open_run(own).turns().num_rows
-
-    (own / "shards/3-of-3/task_manifest.json").write_text("[")
-    with pytest.raises(RunDirectoryError, match=r"3-of-3/task_manifest\.json"):
-        read_run(own)
-
-
-def test_shard_that_is_gone_counts_as_not_begun(own: Path) -> None:
-    shutil.rmtree(own / "shards/2-of-3")
-
-    status = status_json(read_standing(own), NOW)
-
-    assert (status["state"], status["conversations"]) == (
-        "stopped",
-        {"planned": 7, "finished": 5, "failed": 0, "half_done": 0, "not_begun": 2},
-    )
-
-
-def test_shards_of_two_experiments_are_refused_by_their_names(own: Path) -> None:
-    config = own / "shards/3-of-3/experiment.yaml"
-    config.write_text(undigested(config).replace("seed: 11", "seed: 12", 1))
-
-    with pytest.raises(RunDirectoryError, match=r"1-of-3 and .*3-of-3 are"):
-        read_run(own)
-
-
-def test_another_process_of_an_export_finds_the_shard_of_a_conversation(own: Path) -> None:
-    layout = read_run(own).layout
-    known = pickle.loads(pickle.dumps(layout))
-
-    assert known == layout
-    assert known.transcript("small-000004") == own / "shards/2-of-3/transcripts/small-000004.json"
-
-
-def test_directory_of_shards_is_merged_by_its_name(own: Path, tmp_path: Path) -> None:
-    merged = merge_runs(tmp_path / "whole", [own], summarise=summary_of, plan=recorded_plan, clock=SystemClock())
-
-    assert (merged.contents.counts.finished, merged.missing) == (CONVERSATIONS, ())
-
-
-@pytest.mark.ci
-def test_list_of_a_page_grows_as_shards_are_claimed_and_begins_anew_after_the_merge(
-    merged: Path, tmp_path: Path
-) -> None:
-    shared = begin(tmp_path / "small")
+def test_list_of_a_page_grows_in_place_as_shards_are_claimed_and_the_run_ends(tmp_path: Path) -> None:
+    shared = tmp_path / "small"
     source = RunSource(shared, is_awaited=True)
     with pytest.raises(MacRunnerError, match="not begun"):
         source.run("")
 
     seen: list[int] = []
-    for number, limit in ((2, 2), (3, None), (2, None), (1, None)):
-        # Shard 2 gets a second session after shard 3 has begun, as after the death of its worker.
-        play(shared, number, limit=limit)
+    for number in (2, 3):
+        play_shards(asked(), shared, OF, number)
         seen.append(source.pulse("").rows or 0)
-    version = source.pulse("").version
-    ids = [text.task_id for text in source.texts("")]
-    put(merged, shared)
+    finish(shared)
+    seen.append(source.pulse("").rows or 0)
 
-    assert seen == [1, 3, 4, 7]
-    assert version == 0, "nothing was read again"
-    assert source.pulse("").version == 1
-    assert [text.task_id for text in source.texts("")] == ids
-    assert all(text.path.parent == shared / "transcripts" and text.path.is_file() for text in source.texts(""))
-
-
-def test_page_is_sent_once_the_list_that_a_merge_made_anew_after_the_poll(own: Path, merged: Path) -> None:
-    asked: list[int] = []
-
-    class Overtaken(RunSource):
-        def index(self, slug: str, since: int, version: int | None, most: int | None = None) -> IndexColumns:
-            if not asked:
-                put(merged, own)
-            asked.append(since)
-            assert len(asked) == 1, "the page has the list"
-            return super().index(slug, since, version, most)
-
-    async def at_once(call: Callable[[], T]) -> T:
-        return call()
-
-    async def first_events() -> bytes:
-        live = Live(Overtaken(own), at_once, at_once, SystemClock())
-        async with live.events("", Cursor(0, 0)) as events:
-            return await anext(events)
-
-    assert b"id: 1.7\nevent: rows\n" in asyncio.run(first_events())
-
-
-def test_viewer_serves_shards_over_http(own: Path) -> None:
-    with served(own) as viewer:
-        page = viewer.get("/api/run").json
-        assert (page["state"], page["done"], page["planned"]) == ("complete", CONVERSATIONS, CONVERSATIONS)
-        assert viewer.get("/api/c/5").json["task_id"] == "small-000005"
+    assert seen == [2, 4, 7]
+    assert source.pulse("").version == 0, "nothing was read again"
+    assert sorted(text.task_id for text in source.texts("")) == [f"small-{index:06d}" for index in range(7)]
 
 
 @pytest.mark.ci
-def test_open_page_follows_workers_that_claim_shards_die_and_merge(lab: Lab) -> None:
+def test_open_page_follows_workers_that_claim_shards_die_and_end_the_run(lab: Lab) -> None:
     # Too slow to end a conversation before the page has seen one begin.
     slow = experiment(conversations=6, models={"m": scripted(latency_ms=1_000)})
     file, directory, page = lab.write(slow), lab.path / "shared", Page()
     command = (file, "--shard", "auto/3", "--out", "shared")
     first = lab.start(*command)
-    wait_for(lambda: has_run(directory), "a shard")
+    wait_for(lambda: has_run(directory), "a run")
     with served(directory) as viewer, viewer.events("/api/stream?since=0&version=0") as events:
         while not page.touched:
             page.take(next(events))
@@ -404,7 +294,7 @@ SEEDS = 300
 
 @dataclass
 class Shared:
-    """A directory of shards: who holds which, which are complete, and which have the note of a dead worker."""
+    """The shards of a run: who holds which, which are complete, and which have the note of a dead worker."""
 
     of: int
     held: dict[str, int] = field(default_factory=dict)
@@ -532,14 +422,19 @@ class LookingClock(SystemClock):
 
 
 def hold(place: Path) -> Callable[[], object]:
-    """Hold a shard, as if the parent of this process did; gives what lets it go."""
-    place.mkdir(parents=True)
+    """Hold a shard or a run, as if the parent of this process did; gives what lets it go."""
+    place.mkdir(parents=True, exist_ok=True)
     holding = locked(Disk(), place)
     holding.__enter__()
     note, machine = place / ".owner.json", Machine()
     parent = {"pid": os.getppid(), "process_start": machine.process_start(os.getppid())}
     note.write_text(json.dumps({**json.loads(note.read_text()), **parent}))
-    return lambda: holding.__exit__(None, None, None)
+
+    def let_go() -> None:
+        note.unlink(missing_ok=True)
+        holding.__exit__(None, None, None)
+
+    return let_go
 
 
 @pytest.mark.ci
@@ -550,15 +445,15 @@ def test_worker_that_waits_for_a_held_shard_says_so_once_and_does_not_count_it_a
     """In its words, in `status`, and with nothing shown; whichever shard it is, and however long it is held."""
     dice, out = Random(seed), tmp_path / "run"
     number, looks_left = dice.randint(1, 2), [*range(dice.randint(1, 90))]
-    let_go, shown, said, display = hold(shard_directory(out, Shard(number, 2))), list[str](), list[str](), Said()
-    own = shard_directory(out, Shard(3 - number, 2))
+    let_go, shown, said, display = hold(lease_directory(out, Shard(number, 2))), list[str](), list[str](), Said()
+    own = lease_directory(out, Shard(3 - number, 2))
 
     def look() -> None:
         # Looks pass at once, and may outrun the play of the worker's own shard.
-        has_played = (own / "task_manifest.json").exists() and read_owner(Disk(), own) is None
+        has_played = own.exists() and read_owner(Disk(), own) is None
         if said and has_played and looks_left and not looks_left.pop():
-            standing, now = known(read_shards_standing(out)), SystemClock().utc_now()
-            shown.append(status_text(with_shards(status_json(read_standing(out), now), None, standing, now)))
+            now = SystemClock().utc_now()
+            shown.append(status_text(status_json(read_standing(out), now)))
             let_go()
 
     clock = LookingClock(look)
@@ -569,7 +464,7 @@ def test_worker_that_waits_for_a_held_shard_says_so_once_and_does_not_count_it_a
     assert [line for line in display.lines if "wait" in line] == []
     assert len(said) == 1
     assert f"{number}-of-2 (pid {os.getppid()} " in said[0]
-    assert "it waits" in shown[0]
+    assert "waits for a shard" in shown[0]
     (verified,) = verify_all(out, bar)
     assert verified.report.ok, verified.report.findings
     accounting = read_run(out).accounting
