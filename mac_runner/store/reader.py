@@ -419,7 +419,7 @@ def survey(
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid)
     changed = _changes(disk, layout, resolved, shard) or ()
-    sizes = transcript_sizes(disk, layout, tasks)
+    sizes = transcript_sizes(disk, layout, (task_id for task_id, _ in tasks.ids()))
     state = read_state(disk, layout)
     endings = {
         task_id: ending.status for task_id, ending in state.endings.items() if sizes.get(task_id) == ending.size_bytes
@@ -477,7 +477,8 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
     A process that was killed while it wrote them a last time left a temporary file, which a start removes.
     """
     if not layout.is_whole:
-        endings, sizes = read_state(disk, layout).endings, transcript_sizes(disk, layout, tasks)
+        endings = read_state(disk, layout).endings
+        sizes = transcript_sizes(disk, layout, (task_id for task_id, _ in tasks.ids()))
         return all(
             task_id in endings and sizes.get(task_id) == endings[task_id].size_bytes for task_id, _ in tasks.ids()
         )
@@ -490,7 +491,7 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
     if any(known.statuses.get(task_id, "pending") == "pending" for task_id, _ in tasks.ids()):
         return False
     manifest = Manifest(layout.experiment_name, known.planned)
-    state, sizes = read_state(disk, layout), transcript_sizes(disk, layout, tasks)
+    state, sizes = read_state(disk, layout), transcript_sizes(disk, layout)
     sizes.pop(None, None)
     for task_id, ending in state.endings.items():
         manifest.settle(task_id, ending.status)

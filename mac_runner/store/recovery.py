@@ -275,7 +275,8 @@ def _unsound(
 ) -> tuple[set[str], set[str]]:
     """The ended tasks whose transcripts are gone or set aside now; and the tasks of unacknowledged transcripts."""
     missing, damaged, orphans = set(state.endings), set[str](), set[str]()
-    for task_id, size_bytes in transcript_sizes(disk, layout, tasks).items():
+    looked_for = {*state.endings, *(task_id for task_id, _ in tasks.ids())}  # More may have been asked for before.
+    for task_id, size_bytes in transcript_sizes(disk, layout, looked_for).items():
         if task_id is None:
             continue
         missing.discard(task_id)

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, TypeGuard
 
 from mac_runner.errors import StoreError
-from mac_runner.plan import Plan
 from mac_runner.registry import counted_kinds, measures_of
 from mac_runner.rewards import names_agents
 from mac_runner.store.disk import Disk
@@ -423,12 +422,12 @@ def superseded(disk: Disk, layout: Layout, attempts: Attempts, reopened: Iterabl
     return {task_id for task_id in reopened if is_acknowledged(disk, layout.transcript(task_id), attempts[task_id][-1])}
 
 
-def transcript_sizes(disk: Disk, layout: Layout, tasks: Plan) -> dict[str | None, int | None]:
+def transcript_sizes(disk: Disk, layout: Layout, task_ids: Iterable[str] = ()) -> dict[str | None, int | None]:
     """The bytes of each transcript by its task, None for anything but a file; under None for other names.
 
-    Of a part those of its `tasks`, each looked for by its name: the directory has those of all parts.
+    Of a part those of `task_ids`, each looked for by its name: the directory has those of all parts.
     """
-    names = None if layout.is_whole else [layout.transcript(task_id).name for task_id, _ in tasks.ids()]
+    names = None if layout.is_whole else [layout.transcript(task_id).name for task_id in task_ids]
     return {task_id_of(name): size_bytes for name, size_bytes in disk.sizes(layout.transcripts, names).items()}
 
 

@@ -35,6 +35,7 @@ from mac_runner.store.testing import (
     session_frame,
 )
 from tests.store import player
+from tests.store.conftest import files
 from tests.store.test_journal import row
 from tests.tiers import some
 
@@ -46,8 +47,8 @@ TASK_IDS = [task_id for task_id, _ in player.shared_plan(TASKS).ids()]
 PLACE = Path("/nowhere")
 
 
-def lease_on(shard: Shard, samples: int = 1) -> Lease:
-    return Lease(shard=shard, samples=samples, events=PLACE / "events.jsonl")
+def lease_on(shard: Shard, samples: int = 1, events: Path = PLACE / "events.jsonl") -> Lease:
+    return Lease(shard=shard, samples=samples, events=events)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +124,19 @@ def test_state_under_a_lease_is_that_of_the_run_as_far_as_its_shard_goes(session
         assert state.deaths == {key: value for key, value in whole.deaths.items() if lease.holds(key)}
         assert [*state.rows(disk, mine)] == [each for each in rows if lease.holds(str(each["task_id"]))]
         assert replies(disk, mine, lease.holds) == {key: value for key, value in said.items() if lease.holds(key)}
+
+
+def test_conversations_beyond_those_asked_for_now_are_as_whole_as_they_were(run_dir: Path) -> None:
+    """More were asked for before."""
+    player.played(run_dir, player.shared_plan(TASKS))
+    shard, before = Shard(1, OF), files(run_dir / "transcripts")
+
+    with player.open_toy(
+        run_dir, player.shared_plan(2).part(shard), lease=lease_on(shard, events=run_dir / "events.jsonl")
+    ) as run:
+        assert run.repairs.in_words() == []
+
+    assert files(run_dir / "transcripts") == before
 
 
 class AbandonedError(BaseException):
