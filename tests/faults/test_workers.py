@@ -14,7 +14,7 @@ import pytest
 import mac_runner
 from mac_runner.errors import StoreError
 from mac_runner.store import Disk, LeasesRecord, writer
-from mac_runner.store.testing import LEASES, Lease, Machine, begin_leases, make_claimable
+from mac_runner.store.testing import LEASES, Layout, Lease, Machine, begin_leases, make_claimable
 from mac_runner.types import JsonObject
 from tests.cli.lab import RunDir, experiment, scripted
 from tests.faults.crashfs import CrashDisk, Fate
@@ -71,15 +71,16 @@ class Workers:
 
     def begin(self) -> None:
         """Have a run whose shards can be claimed."""
-        begin_leases(self._run_dir, RECORD, player.resolved(), PLAN, at="now", disk=self._disk)
+        layout = Layout(directory=self._run_dir, experiment_name=player.NAME)
+        begin_leases(self._disk, layout, RECORD, player.resolved(), PLAN, at="now")
 
     def play(self) -> None:
         """Claim each shard, and play it."""
         events = self._run_dir / "workers" / "one" / "events.jsonl"
         self._disk.make_directory(events.parent)
         for shard in RECORD.shards():
-            make_claimable(self._run_dir, shard, disk=self._disk)
             lease = Lease(shard=shard, samples=1, events=events)
+            make_claimable(self._disk, Layout(directory=self._run_dir, experiment_name=player.NAME, lease=lease).place)
             player.played(self._run_dir, PLAN.part(shard), lease=lease, **self._opening)
 
     def end(self) -> None:

@@ -44,7 +44,7 @@ from mac_runner.store import (
     read_run,
     read_standing,
 )
-from mac_runner.store.testing import LEASES, Machine, lease_directory, locked, read_owner
+from mac_runner.store.testing import LEASES, Machine, layout_of, locked, read_owner
 from mac_runner.types import JsonObject
 from mac_runner.viewer.testing import PublishRequest, RunSource, publish
 from tests.cli.conftest import lab as lab
@@ -222,7 +222,7 @@ def test_worker_plays_again_what_is_lost_and_ends_the_run(own: Path) -> None:
 def test_whole_run_is_for_one_process_and_its_shards_for_workers_and_each_is_named_to_the_other(own: Path) -> None:
     kill_in_shard(own, 2)
     file = written(own.parent / "small.yaml", asked())
-    shard = lease_directory(own, Shard(2, OF))
+    shard = layout_of(own).lease_directory(Shard(2, OF))
     refused: list[Callable[[], object]] = [
         lambda: mac_runner.run(asked(), out=own, progress=False),
         lambda: [*repair_all(own, SystemClock())],
@@ -445,8 +445,13 @@ def test_worker_that_waits_for_a_held_shard_says_so_once_and_does_not_count_it_a
     """In its words, in `status`, and with nothing shown; whichever shard it is, and however long it is held."""
     dice, out = Random(seed), tmp_path / "run"
     number, looks_left = dice.randint(1, 2), [*range(dice.randint(1, 90))]
-    let_go, shown, said, display = hold(lease_directory(out, Shard(number, 2))), list[str](), list[str](), Said()
-    own = lease_directory(out, Shard(3 - number, 2))
+    let_go, shown, said, display = (
+        hold(layout_of(out).lease_directory(Shard(number, 2))),
+        list[str](),
+        list[str](),
+        Said(),
+    )
+    own = layout_of(out).lease_directory(Shard(3 - number, 2))
 
     def look() -> None:
         # Looks pass at once, and may outrun the play of the worker's own shard.
