@@ -59,8 +59,10 @@ class LeasesRecord:
 def read_leases(disk: Disk, layout: Layout) -> LeasesRecord | None:
     """The record of a run whose shards workers claim; None for any other. Raises RunDirectoryError."""
     path = layout.leases
+    if not disk.exists(path):
+        return None
     data = b"".join(disk.chunks(path))
-    if not data and not disk.exists(path):  # In this order: the run may end at any moment.
+    if not data and not disk.exists(path):  # The run has ended meanwhile.
         return None
     try:
         found = convert(json.loads(data), LeasesRecord)
