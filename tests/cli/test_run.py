@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -186,15 +187,18 @@ def test_run_of_workers_is_copied_at_its_end_and_a_copy_that_failed_is_made_by_t
     lab: Lab, at_once: AtOnce
 ) -> None:
     play_shards(lab.path / lab.write(experiment(conversations=4)), lab.path / "shared", 2, 1, 2)
-    command = f"small.yaml --shard auto/2 --out shared --mirror file://{lab.path}/mirror --quiet"
-    (lab.path / "mirror").write_text("in the way")
+    command, mirror = f"small.yaml --shard auto/2 --out shared --mirror file://{lab.path}/mirror", lab.path / "mirror"
 
-    assert at_once(command).done().stderr.count("was not copied") == 1
-    (lab.path / "mirror").unlink()
-    assert at_once(command).done().stderr == ""
-
+    assert at_once(f"{command} --quiet").done().stderr == ""
     assert mirrored(lab) == {".": 4}
-    assert (lab.path / "mirror" / "summary.json").exists()
+    assert (mirror / "summary.json").exists()
+
+    shutil.rmtree(mirror)
+    mirror.write_text("in the way")
+    assert at_once(f"{command} --quiet").done().stderr.count("was not copied") == 1
+    mirror.unlink()
+    assert at_once(f"{command} --quiet").done().stderr == ""
+    assert mirrored(lab) == {".": 4}
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from mac_runner.store import (
     read_run,
     read_standing,
 )
-from mac_runner.store.testing import LEASES, Machine, layout_of, locked, read_owner
+from mac_runner.store.testing import Layout, Machine, locked, read_owner
 from mac_runner.types import JsonObject
 from mac_runner.viewer.testing import PublishRequest, RunSource, publish
 from tests.cli.conftest import lab as lab
@@ -73,6 +73,11 @@ def asked() -> JsonObject:
 def finish(directory: Path) -> None:
     """Play what is left as a worker does, and end the run."""
     mac_runner.run(asked(), out=directory, shard=f"auto/{OF}", progress=False)
+
+
+def lease(directory: Path, shard: Shard) -> Path:
+    """Where the holder of a shard leaves its note."""
+    return Layout(directory=directory, experiment_name="small").lease_directory(shard)
 
 
 def kill_in_shard(directory: Path, number: int) -> None:
@@ -215,20 +220,19 @@ def test_worker_plays_again_what_is_lost_and_ends_the_run(own: Path) -> None:
     (verified,) = verify_all(own, bar)
     assert (verified.report.findings, verified.report.acknowledged) == ((), CONVERSATIONS)
     assert read_run(own).counts.done == CONVERSATIONS
-    assert not (own / LEASES).exists()
+    assert not (own / "leases.json").exists()
 
 
 @pytest.mark.ci
 def test_whole_run_is_for_one_process_and_its_shards_for_workers_and_each_is_named_to_the_other(own: Path) -> None:
     kill_in_shard(own, 2)
     file = written(own.parent / "small.yaml", asked())
-    shard = layout_of(own).lease_directory(Shard(2, OF))
     refused: list[Callable[[], object]] = [
         lambda: mac_runner.run(asked(), out=own, progress=False),
         lambda: [*repair_all(own, SystemClock())],
         lambda: merge_runs(own.parent / "whole", [own], summarise=summary_of, plan=recorded_plan, clock=SystemClock()),
     ]
-    let_go = hold(shard)
+    let_go = hold(lease(own, Shard(2, OF)))
     for call in refused:
         with pytest.raises(RunLockedError, match=rf" is being run.*: pid {os.getppid()} "):
             call()
@@ -445,13 +449,8 @@ def test_worker_that_waits_for_a_held_shard_says_so_once_and_does_not_count_it_a
     """In its words, in `status`, and with nothing shown; whichever shard it is, and however long it is held."""
     dice, out = Random(seed), tmp_path / "run"
     number, looks_left = dice.randint(1, 2), [*range(dice.randint(1, 90))]
-    let_go, shown, said, display = (
-        hold(layout_of(out).lease_directory(Shard(number, 2))),
-        list[str](),
-        list[str](),
-        Said(),
-    )
-    own = layout_of(out).lease_directory(Shard(3 - number, 2))
+    let_go, shown, said, display = hold(lease(out, Shard(number, 2))), list[str](), list[str](), Said()
+    own = lease(out, Shard(3 - number, 2))
 
     def look() -> None:
         # Looks pass at once, and may outrun the play of the worker's own shard.
