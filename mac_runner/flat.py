@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, TypeAlias, TypeGuard
+from types import NoneType
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, TypeGuard
 
 import msgspec
 from msgspec import inspect
@@ -103,13 +104,13 @@ def columns_of(
     return columns
 
 
-def cell(kind: Kind, value: JsonValue, where: str) -> Cells:
+def cell(kind: Kind, value: JsonValue | msgspec.Raw, where: str) -> Cells:
     """A value as a cell of a column. Raises RunDirectoryError naming `where` for one that does not fit."""
     if value is None:
         return None
     match kind:
         case "json":
-            return json_text(value)
+            return _written_text(bytes(value)) if isinstance(value, msgspec.Raw) else json_text(value)
         case "text":
             return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         case "integer" if _is_integer(value):
@@ -137,7 +138,16 @@ def json_text(value: JsonValue) -> str:
         return _encode(value)
 
 
-def _is_integer(value: JsonValue) -> TypeGuard[int]:
+def _written_text(data: bytes) -> str | None:
+    """The cell of a value that is JSON as the store writes it: only escapes and exponents differ from `json_text`."""
+    if data == b"null":
+        return None
+    if b"\\u" in data or b"e+" in data or b"e-" in data:
+        return json_text(json.loads(data))
+    return data.decode("utf-8")
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and -_INTEGER_MAX <= value < _INTEGER_MAX
 
 
@@ -162,7 +172,16 @@ def value_at(value: JsonValue, path: Sequence[str]) -> JsonValue:
 
 Chain: TypeAlias = tuple[JsonValue, ...]
 """A transcript, and for each list of a path the element that the row is of."""
-Getter: TypeAlias = Callable[[Chain, int], JsonValue]
+Getter: TypeAlias = Callable[[Chain, int], Any]
+
+
+_NOTHING: Final = (NoneType,)
+_PLAIN: Final[Mapping[Kind, tuple[type, ...]]] = {
+    "text": (str, NoneType),
+    "number": (float, NoneType),
+    "truth": (bool, NoneType),
+}
+"""The types of values that are cells as they are."""
 
 
 class RowMaker:
@@ -176,13 +195,19 @@ class RowMaker:
         sources = [column.source for column in columns.values()]
         held = [*sources, *beside]
         self._taken = {one: keys_below(one.removesuffix("*"), held) for one in sources if one.endswith(_REST)}
-        self._cells = [(name, column.kind, self._getter(column.source)) for name, column in columns.items()]
+        self._cells = [
+            (name, column.kind, _PLAIN.get(column.kind, _NOTHING), self._getter(column.source))
+            for name, column in columns.items()
+        ]
 
     def rows(self, transcript: JsonObject, wanted: frozenset[str] | None = None) -> Iterator[dict[str, Cells]]:
         """The rows of a transcript, with the cells that are wanted, or all."""
-        cells = [each for each in self._cells if wanted is None or each[0] in wanted]
+        cells = self._cells if wanted is None else [each for each in self._cells if each[0] in wanted]
         for number, chain in enumerate(self.chains(transcript)):
-            yield {name: cell(kind, get(chain, number), name) for name, kind, get in cells}
+            yield {
+                name: value if type(value := get(chain, number)) in plain else cell(kind, value, name)
+                for name, kind, plain, get in cells
+            }
 
     def chains(self, transcript: JsonObject) -> Iterable[Chain]:
         """The elements of the list, each with what it lies in."""
@@ -202,7 +227,69 @@ class RowMaker:
             keys, taken = _keys(last.removesuffix("*").removesuffix(".")), self._taken[source]
             return lambda chain, _number: _rest(value_at(chain[place], keys), taken)
         keys = _keys(last)
-        return lambda chain, _number: value_at(chain[place], keys)
+        if len(keys) > 1:
+            return lambda chain, _number: value_at(chain[place], keys)
+        return lambda chain, _number: (
+            found.get(last) if isinstance(found := chain[place], dict) else value_at(found, keys)
+        )
+
+
+class JsonReader:
+    """Reads the cells of columns from the JSON of an object. What no column holds is skipped.
+
+    What a column of JSON holds is not decoded either; columns of something inside of it are read by themselves.
+    """
+
+    def __init__(self, columns: Mapping[str, FlatColumn], *, beside: Iterable[str] = ()) -> None:
+        held = [*(column.source for column in columns.values()), *beside]
+        wholes = [f"{column.source}." for column in columns.values() if column.kind == "json"]
+        passes: dict[int, dict[str, FlatColumn]] = {}
+        for name, column in columns.items():
+            depth = sum(column.source.startswith(whole) for whole in wholes)
+            passes.setdefault(depth, {})[name] = column
+        self._passes = [
+            (
+                # Its type is learned here, before another thread can use it.
+                msgspec.json.Decoder(_part([_held(column) for column in each.values() if column.source])),
+                RowMaker("", each, beside=held),
+            )
+            for each in passes.values()
+        ]
+
+    def cells(self, data: bytes) -> dict[str, Cells]:
+        """The cells of an object."""
+        cells: dict[str, Cells] = {}
+        for decoder, maker in self._passes:
+            try:
+                found = decoder.decode(data)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                found = json.loads(data)  # Half a surrogate pair.
+            for row in maker.rows(found):
+                cells |= row
+        return cells
+
+
+_Held: TypeAlias = tuple[Sequence[str], Any]
+_NO_OBJECT: Final = list[Any] | str | int | float | bool | None
+
+
+def _held(column: FlatColumn) -> _Held:
+    """The keys that lead to what a column holds, and the type that it is decoded as."""
+    is_whole = column.kind == "json" and not column.source.endswith(_REST)
+    return _keys(column.source.removesuffix(_REST).removesuffix("[]")), msgspec.Raw if is_whole else Any
+
+
+def _part(held: Iterable[_Held]) -> Any:
+    """The type of an object of which nothing else is decoded."""
+    below: dict[str, list[_Held]] = {}
+    for (key, *keys), kind in held:
+        below.setdefault(key, []).append((keys, kind))
+    fields: dict[str, Any] = {}
+    for key, inner in below.items():
+        ends = {kind for keys, kind in inner if not keys}
+        fields[key] = (msgspec.Raw if ends == {msgspec.Raw} else Any) if ends else _part(inner) | _NO_OBJECT
+    typed: Any = TypedDict
+    return typed("Part", fields, total=False)
 
 
 def _keys(path: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.extras import install_command
@@ -113,13 +113,15 @@ class Batcher:
 
 def size_chars(row: Mapping[str, Cells]) -> int:
     """How large a row is, about."""
-    return sum(_size(cell) for cell in row.values() if isinstance(cell, str | list))
+    return sum(map(_size, row.values()))
 
 
-def _size(cell: str | list[Any]) -> int:
-    """The characters of a text, of messages and of a list of numbers; a number counts as eight."""
-    if isinstance(cell, str) or not cell:
+def _size(cell: Cells) -> int:
+    """The characters of a text, of messages and of a list of numbers, in which a number counts as eight."""
+    if isinstance(cell, str):
         return len(cell)
+    if not isinstance(cell, list) or not cell:
+        return 0
     match cell[0]:
         case {"content": _}:
             return sum(len(each["content"]) for each in cell)

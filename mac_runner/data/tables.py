@@ -7,12 +7,12 @@ page of the tables and the check that nothing of a transcript is left out follow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final, NamedTuple
 
 from mac_runner.environments.reading import thoughts
 from mac_runner.errors import ConfigError
-from mac_runner.flat import NUMBER, Cells, FlatColumn, RowMaker, cell, value_at
+from mac_runner.flat import NUMBER, Cells, FlatColumn, JsonReader, RowMaker, cell, value_at
 from mac_runner.measures import ResultsSpec
 from mac_runner.results import AgentColumns, Export, export_of, objects
 from mac_runner.rewards import AgentRewards, rewards_by_agent
@@ -150,31 +150,37 @@ _TRANSCRIPT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
     "record": FlatColumn("json", "what no other table has of the environment's record", source="record.*"),
 }
 
+_OF_EXPERIMENT: Final[Mapping[str, Sequence[str]]] = {
+    "experiment": ("experiment_metadata", "experiment_name"),
+    "environment": ("conversation_config", "environment"),
+}
+"""Where an experiment has what a transcript has of it and an index row has not."""
+
 
 def _conversations(own: Mapping[str, FlatColumn], beside: Iterable[str]) -> FlatTable:
     columns = _joined("conversations", {**_INDEX_COLUMNS, **_TRANSCRIPT_COLUMNS}, own)
-    maker = RowMaker("", columns, beside=beside)
+    read = {**columns, "attempts": FlatColumn("texts", "those that failed", source="row.failed_attempts[]")}
+    held = [*(column.source for column in read.values()), *beside]
+    maker = RowMaker("", read, beside=held)
     of_index = frozenset(columns) - frozenset(_TRANSCRIPT_COLUMNS)
 
+    @cache
+    def of_row(wanted: Wanted) -> JsonReader:
+        sources = {name: read[name].source.removeprefix("task.").removeprefix("row.") for name in wanted}
+        return JsonReader({name: read[name]._replace(source=source) for name, source in sources.items()}, beside=held)
+
     def rows(ended: Ended, wanted: Wanted) -> Iterator[Mapping[str, Cells]]:
-        known = _known(ended) if wanted <= of_index else {**ended.transcript, "row": ended.row}
-        failed = ended.row.get("failed_attempts")
-        attempts = 1 + (len(failed) if isinstance(failed, list) else 0)
-        for row in maker.rows(known, wanted):
-            yield {**row, "attempts": attempts}
+        if wanted <= of_index:
+            row = of_row(wanted).cells(ended.done.json)
+            row |= {name: cell("text", value_at(ended.experiment, path), name) for name, path in _OF_EXPERIMENT.items()}
+        else:
+            (row,) = maker.rows({**ended.transcript, "row": ended.row}, wanted)
+        failed = row.get("attempts")
+        yield {**row, "attempts": 1 + (len(failed) if isinstance(failed, list) else 0)}
 
     return FlatTable(
         "conversations", "One row for each ended conversation.", ("conversation",), columns, rows, of_index
     )
-
-
-def _known(ended: Ended) -> JsonObject:
-    """What an index row has of a transcript, in the places of a transcript."""
-    row = ended.row
-    environment = value_at(ended.experiment, ("conversation_config", "environment"))
-    name = value_at(ended.experiment, ("experiment_metadata", "experiment_name"))
-    task: JsonObject = {"task_id": row.get("task_id"), **{key: row.get(key) for key in ("index", *_GROUP_COLUMNS)}}
-    return {**row, "task": task, "environment": environment, "experiment_name": name, "row": row}
 
 
 # Agents.

@@ -182,10 +182,11 @@ class RunView:
         for run in self._sources.runs:
             if (table := run.tables.get(name)) is None:
                 continue
-            mark = {"is_open": False} if is_open else {}
+            beside = {**run.prefix, "is_open": False} if is_open else run.prefix
+            of_table = wanted.intersection(table.columns)
             for ended in run.conversations():
-                for row in table.rows(ended, wanted & table.columns.keys()):
-                    yield {**run.prefix, **row, **mark}
+                for row in table.rows(ended, of_table):
+                    yield {**row, **beside} if beside else row
             if is_open:
                 yield from ({**run.prefix, **row, "is_open": True} for row in open_rows(run.contents))
 

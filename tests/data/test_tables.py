@@ -86,6 +86,23 @@ def test_a_column_holds_the_values_of_its_place_and_no_others() -> None:
                 assert Counter(map(repr, here)) == Counter(map(repr, there)), (file, table.name, name)
 
 
+def test_an_index_row_has_in_its_columns_what_the_transcript_has() -> None:
+    def value(kind: str, cell: Any) -> Any:
+        return ("JSON", json.loads(cell)) if kind == "json" and cell is not None else cell
+
+    for file, transcript in [("hostile", hostile_transcript()), *recorded()]:
+        table = tables_for(transcript)["conversations"]
+        experiment: JsonObject = {
+            "conversation_config": {"environment": transcript["environment"]},
+            "experiment_metadata": {"experiment_name": transcript["experiment_name"]},
+        }
+        ended = Ended(DoneRow.of(index_row(transcript)), experiment, lambda _row, known=transcript: known)  # type: ignore[misc]
+        (of_transcript,), (of_index,) = (table.rows(ended, each) for each in (frozenset(table.columns), table.of_index))
+        for name in table.of_index:
+            kind = table.columns[name].kind
+            assert value(kind, of_index[name]) == value(kind, of_transcript[name]), (file, name)
+
+
 def test_every_column_of_every_environment_says_what_it_means() -> None:
     specs = [spec.results() for spec in environment_specs().values() if spec.results is not None]
     for results in (None, *specs):
