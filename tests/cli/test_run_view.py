@@ -174,7 +174,9 @@ def test_without_pyarrow_the_extra_is_named(played: Path, monkeypatch: pytest.Mo
 
 
 def test_every_run_that_was_recorded_can_be_read_as_tables() -> None:
-    runs = sorted({path.parent for path in (ROOT / "tests" / "golden").rglob("experiment.yaml")})
+    golden = ROOT / "tests" / "golden"
+    runs = [path.parent for path in golden.rglob("experiment.yaml")]
+    runs += [path.parents[1] / path.stem for path in golden.rglob("experiments/*.yaml")]
     assert len(runs) > 8
     for directory in runs:
         run = open_run(directory)
