@@ -113,8 +113,13 @@ def shards_left(chosen: ExperimentSet) -> dict[str, list[Shard]]:
     assert chosen.claimed is not None, "only a set that is claimed has shards"
     left: dict[str, list[Shard]] = {}
     for setup in chosen.setups:
-        parts = [] if is_finished(setup) else setup.parts(chosen.claimed)
-        if found := [shard for shard, part in parts if not (is_free(part) and is_complete(part))]:
+        if is_finished(setup):
+            continue
+        # Whole sessions have records of all shards, so they are read once here and not for each shard.
+        survey = setup.survey()
+        parts = [(shard, part) for shard, part in setup.parts(chosen.claimed)]
+        found = [shard for shard, part in parts if not is_free(part) or not survey.has_ended(part.tasks)]
+        if found:
             left[setup.slug] = found
     return left
 

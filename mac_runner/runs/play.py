@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from mac_runner.clock import Clock, SystemClock, iso
 from mac_runner.descriptors import limit, runs_within
-from mac_runner.errors import ConfigError
+from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.fleet.model import LaneStatus
 from mac_runner.plan import Shard
 from mac_runner.reports import GridRow, is_nothing_usable, nothing_finished, usability_warning
@@ -254,6 +254,11 @@ class Player:
             if (left := claims.shards_left(chosen)) and not self._play_shards(chosen, left):
                 return Results({}, "this worker leaves, and its shards are free", is_interrupted=True)
             claims.finish(chosen, open_whole, self.clock, self._warn)
+            if not left and not claims.is_over(chosen):
+                raise RunDirectoryError(
+                    f"{chosen.directory}: all shards are complete, and the run is not; end it with "
+                    f"`mac-run FILE --out {chosen.directory}`, without --shard"
+                )
         if chosen.grid is not None:
             self.on_complete(chosen.directory)
         results = results_if_complete(chosen, self.clock)

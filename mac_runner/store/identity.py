@@ -25,6 +25,7 @@ from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import (
     CONFIG,
+    EXPERIMENTS,
     GRID,
     INDEX_SUFFIX,
     LEASE_DIRECTORIES,
@@ -159,6 +160,15 @@ def changes(disk: Disk, layout: Layout, resolved: JsonObject) -> IdentityDiff:
         found = found._replace(runtime=(*found.runtime, damage))
     if found.identity and not is_unplayed(disk, layout):
         raise IdentityError(_refusal(layout.directory, found.identity))
+    return found
+
+
+def begun_with(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None) -> IdentityDiff | None:
+    """What the settings of now change; None where no run is yet. Raises IdentityError for another experiment."""
+    found = None if (is_fresh := is_untouched(disk, layout)) else changes(disk, layout, resolved)
+    # All combinations of a grid are of one part.
+    if not is_fresh or (layout.grid is not None and disk.names(layout.root / EXPERIMENTS)):
+        check_shard(disk, layout.root, shard)
     return found
 
 

@@ -293,7 +293,7 @@ class RunLock:
 
     def _yield_to(self, directories: Iterable[Path]) -> None:
         """Raises RunLockedError where whoever left a note in one of the directories is alive."""
-        unknown: dict[Path, Owner] = {}
+        unknown, dead = dict[Path, Owner](), dict[Path, Owner]()
         for directory in directories:
             if (owner := read_owner(self._disk, directory)) is None:
                 continue
@@ -301,8 +301,14 @@ class RunLock:
                 raise RunLockedError(_taken(directory, owner))
             if alive is None:
                 unknown[directory] = owner
+            else:
+                dead[directory] = owner
         if (living := self._living(unknown)) is not None:
             raise RunLockedError(_taken(living, unknown[living]))
+        for directory, owner in (dead | unknown).items():
+            if directory != self._directory:
+                # The next one need not wait for it again. Whoever leaves another note there sees ours, and backs out.
+                sign_off(self._disk, directory, owner)
 
     def _living(self, unknown: Mapping[Path, Owner]) -> Path | None:
         """The place of one of several owners on other machines that may live.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -24,10 +24,8 @@ from mac_runner.store.disk import Disk
 from mac_runner.store.fork import ForkRecord, read_fork
 from mac_runner.store.head import RunHead, event_logs, places_of_work, read_head
 from mac_runner.store.identity import (
-    changes,
-    check_shard,
+    begun_with,
     describe,
-    is_untouched,
     listed,
     read_shard,
     repair_advice,
@@ -393,6 +391,12 @@ class Survey:
     is_complete: bool
     policies: Mapping[str, Sequence[PolicyVersion]] = field(default_factory=dict)
     """The versions that each model had."""
+    ended: Container[str] = ()
+    """The tasks whose conversations have ended, with their transcripts there."""
+
+    def has_ended(self, tasks: Plan) -> bool:
+        """Whether all these conversations have."""
+        return all(task_id in self.ended for task_id, _ in tasks.ids())
 
     @property
     def left(self) -> int:
@@ -436,6 +440,7 @@ def survey(
         changed_settings=tuple(describe(change) for change in changed),
         is_complete=not changed and _is_final(disk, layout, tasks),
         policies=state.policies,
+        ended=endings.keys(),
     )
 
 
@@ -464,11 +469,8 @@ def is_complete(
 
 def _changes(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None) -> tuple[Difference, ...] | None:
     """The settings that changed since the run was started; None when there is no run."""
-    if is_untouched(disk, layout):
-        return None
-    found = changes(disk, layout, resolved)
-    check_shard(disk, layout.root, shard)
-    return (*found.identity, *found.runtime)
+    found = begun_with(disk, layout, resolved, shard)
+    return None if found is None else (*found.identity, *found.runtime)
 
 
 def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
@@ -477,11 +479,10 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
     A process that was killed while it wrote them a last time left a temporary file, which a start removes.
     """
     if not layout.is_whole:
-        endings = read_state(disk, layout).endings
-        sizes = transcript_sizes(disk, layout, (task_id for task_id, _ in tasks.ids()))
-        return all(
-            task_id in endings and sizes.get(task_id) == endings[task_id].size_bytes for task_id, _ in tasks.ids()
-        )
+        state, sizes = read_state(disk, layout), transcript_sizes(disk, layout, (task_id for task_id, _ in tasks.ids()))
+        ended = {task_id: ending.size_bytes for task_id, ending in state.endings.items()}
+        is_done = all(task_id in ended and sizes.get(task_id) == ended[task_id] for task_id, _ in tasks.ids())
+        return is_done and not any(trace_flaws(disk, layout, state, is_thorough=False))
     if disk.exists(layout.leases) or not disk.exists(layout.manifest) or any(map(disk.strays, layout.swept)):
         return False
     try:

@@ -372,10 +372,11 @@ def trace_strays(disk: Disk, layout: Layout, state: RunState) -> list[str]:
 
 def trace_flaws(disk: Disk, layout: Layout, state: RunState, *, is_thorough: bool) -> Iterator[JsonObject]:
     """The rows of the conversations whose traces are not there, or, where it is thorough, not those acknowledged."""
-    present = {name for name, size_bytes in disk.sizes(layout.traces).items() if size_bytes is not None}
     traced = {
         task_id: traces_beside(layout.transcript(task_id)) for task_id, one in state.endings.items() if one.has_traces
     }
+    names = [path.name for path in traced.values()]
+    present = {name for name, size_bytes in disk.sizes(layout.traces, names).items() if size_bytes is not None}
     missing = {task_id for task_id, path in traced.items() if path.name not in present}
     for row in state.rows(disk, layout) if missing or (is_thorough and traced) else ():
         task_id = row_id(row)

@@ -17,8 +17,7 @@ from mac_runner.plan import Plan, Shard
 from mac_runner.store.disk import Disk
 from mac_runner.store.grid import refresh
 from mac_runner.store.identity import (
-    changes,
-    check_shard,
+    begun_with,
     describe,
     encode_config,
     encode_shard,
@@ -173,12 +172,12 @@ def open_run(
 
     `tasks` is the plan of this invocation, and `shard` the part of the experiment it is, if not all of it. Of a
     combination `grid` is the directory of the grid. With `lease` they are the tasks of a shard that was claimed in a
-    run of several workers (`begin_leases`). Failed tasks are
-    retried where `is_retried`. `is_guarded` says that the caller holds the lock of a directory around this one. With
-    `engines` they are accounted for elsewhere, under these names by model. The lock is not waited for with `watch`. A
-    transcript takes at least `transcript_bytes_min`. `restore` makes damaged and lost ones again; `is_thorough`
-    compares the digests of all of them. `on_ended` receives the row of each conversation that is acknowledged, on the
-    writer's thread; here and now of those that were recovered. `say` receives what takes time or may surprise.
+    run of several workers (`begin_leases`). Failed tasks are retried where `is_retried`. `is_guarded` says that the
+    caller holds the lock. With `engines` they are accounted for elsewhere, under these names by model. The lock is not
+    waited for with `watch`. A transcript takes at least `transcript_bytes_min`. `restore` makes damaged and lost ones
+    again; `is_thorough` compares the digests of all of them. `on_ended` receives the row of each conversation that is
+    acknowledged, on the writer's thread; here and now of those that were recovered. `say` receives what takes time or
+    may surprise.
 
     Raises RunLockedError when another process is at work there, IdentityError when it belongs to another experiment or
     another part, RunDirectoryError when it is something else, StoreError when it cannot be written.
@@ -202,7 +201,7 @@ def open_run(
         )
         with ExitStack() as refused:
             refused.callback(lock.back_out)
-            found = _differences(disk, layout, resolved, shard)
+            found = begun_with(disk, layout, resolved, shard)
             disk.check_regular(layout.summary)  # It is written at the very end, too late to find a directory there.
             repairs = Repairs()
             prepare(disk, layout, repairs)
@@ -231,7 +230,8 @@ def open_run(
                 segment.write()
                 if recovered.retried:
                     reopen(disk, layout, recovered.attempts, recovered.retried, segment)
-                    write_index(disk, layout, read_state(disk, layout).rows(disk, layout), recovered.manifest)
+                    if layout.is_whole:
+                        write_index(disk, layout, read_state(disk, layout).rows(disk, layout), recovered.manifest)
 
             def finish() -> None:
                 if layout.grid is not None and not (lease or is_guarded):
@@ -272,15 +272,6 @@ def _need(disk: Disk, layout: Layout, tasks: Plan, transcript_bytes_min: int) ->
     endings = read_state(disk, layout).endings
     left = sum(task_id not in endings for task_id, _ in tasks.ids())
     return need_of((ending.size_bytes for ending in endings.values()), left, transcript_bytes_min)
-
-
-def _differences(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None) -> IdentityDiff | None:
-    """What the settings of now change; None where no run is yet. Raises IdentityError for another experiment."""
-    if is_untouched(disk, layout):
-        return None
-    found = changes(disk, layout, resolved)
-    check_shard(disk, layout.root, shard)
-    return found
 
 
 def _take_over(

@@ -19,7 +19,7 @@ from mac_runner.printable import counted
 from mac_runner.results import number, section
 from mac_runner.store import journal
 from mac_runner.store.disk import TEMPORARY_PREFIX, Disk
-from mac_runner.store.head import RunHead, places_of_work, read_head
+from mac_runner.store.head import RunHead, layout_of, places_of_work, read_head
 from mac_runner.store.layout import (
     EXPERIMENTS,
     HIDDEN,
@@ -201,7 +201,20 @@ def verify_journal(directory: Path, *, disk: Disk | None = None) -> VerifyReport
     if found.malformed:
         return _unreadable(found)
     notes = (*_temporaries(disk, layout), *_foreign_notes(disk, layout))
-    return VerifyReport(attempted=0, acknowledged=0, findings=tuple(found.damaged), notes=notes)
+    findings = (*found.damaged, *_strays_of_grid(disk, layout))
+    return VerifyReport(attempted=0, acknowledged=0, findings=findings, notes=notes)
+
+
+def _strays_of_grid(disk: Disk, layout: Layout) -> Iterator[Finding]:
+    """The transcripts in the directory of a grid that no combination has."""
+    slugs = [name.removesuffix(".yaml") for name in disk.names(layout.root / EXPERIMENTS) if name.endswith(".yaml")]
+    if not slugs:
+        return
+    names = {layout_of(layout.root / slug, disk=disk).experiment_name for slug in slugs}
+    for task_id in filter(None, map(task_id_of, disk.names(layout.transcripts))):
+        if task_id.rpartition("-")[0] not in names:
+            text = f"{layout.transcripts.name}/{task_id}.json: no combination of the grid has such a conversation"
+            yield Finding(FindingKind.UNEXPECTED, text, task_id)
 
 
 def _unreadable(found: _Journal) -> VerifyReport:
