@@ -165,18 +165,20 @@ def finish(
     say: Callable[[str], None],
     *,
     wait: Callable[[float], None] = pause,
+    on_complete: Callable[[Path], object] = lambda _directory: None,
 ) -> None:
     """End the run of every experiment whose conversations have all ended. One worker does it, the others wait for it.
 
-    Conversations that turn out to be open again are left to who asks for them next.
+    Conversations that turn out to be open again are left to who asks for them next. `on_complete` receives the
+    directory of a grid that this worker has ended; `open_whole` tells of a run.
     """
     has_waited = False
     while True:
         try:
             if chosen.grid is None:
                 _finish(chosen.setups[0], open_whole)
-            else:
-                _finish_grid(chosen, open_whole, clock)
+            elif _finish_grid(chosen, open_whole, clock):
+                on_complete(chosen.directory)
         except RunLockedError as held:
             if not has_waited:
                 say(f"waiting for the end of the run: {held}")
@@ -209,13 +211,15 @@ def _finish(setup: Setup, open_whole: Callable[[Setup], OpenRun]) -> None:
     opened.close()
 
 
-def _finish_grid(chosen: ExperimentSet, open_whole: Callable[[Setup], OpenRun], clock: Clock) -> None:
+def _finish_grid(chosen: ExperimentSet, open_whole: Callable[[Setup], OpenRun], clock: Clock) -> bool:
+    """Whether this worker has ended the grid."""
     if is_over(chosen):
-        return
+        return False
     with open_grid(chosen.directory, asked=chosen.asked, clock=clock) as grid:
         for setup in chosen.setups:
             _finish(setup, open_whole)
-        if all(map(is_finished, chosen.setups)):
+        if is_ended := all(map(is_finished, chosen.setups)):
             grid.note_workers()
             results = grid_results(chosen, grid.record, grid.accounting(), lambda _setup: True)
             grid.write_tables(results.files())
+    return is_ended

@@ -253,14 +253,12 @@ class Player:
             claims.check(chosen)
             if (left := claims.shards_left(chosen)) and not self._play_shards(chosen, left):
                 return Results({}, "this worker leaves, and its shards are free", is_interrupted=True)
-            claims.finish(chosen, open_whole, self.clock, self._warn)
+            claims.finish(chosen, open_whole, self.clock, self._warn, on_complete=self.on_complete)
             if not left and not claims.is_over(chosen):
                 raise RunDirectoryError(
                     f"{chosen.directory}: all shards are complete, and the run is not; end it with "
                     f"`mac-run FILE --out {chosen.directory}`, without --shard"
                 )
-        if chosen.grid is not None:
-            self.on_complete(chosen.directory)
         results = results_if_complete(chosen, self.clock)
         assert results is not None, "what is over has results"
         return results
