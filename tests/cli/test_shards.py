@@ -77,7 +77,7 @@ def test_lost_result_is_refused_also_where_the_merge_is_quiet(parts: Lab, at_onc
     (parts.path / SECOND / "transcripts/small-000001.json").unlink()
     command = f"mac-run FILE --shard 2/2 --out {SECOND}"
 
-    at_once(f"{MERGE_BOTH} --quiet").refused("by the index", command)
+    at_once(f"{MERGE_BOTH} --quiet").refused("by the manifest or the index", command)
 
     at_once(f"repair {SECOND} --quiet").ends(Exit.FAILURES)
     at_once(command.replace("FILE", "small.yaml").removeprefix("mac-run "), "--quiet").done()
