@@ -45,7 +45,7 @@ from mac_runner.store import (
     write_tables,
 )
 from mac_runner.store.grid import holds, is_whole_written, read_grid, refresh
-from mac_runner.store.layout import SUMMARY
+from mac_runner.store.layout import SUMMARIES, SUMMARY
 from mac_runner.store.lock import LeaseWatch, locked
 from mac_runner.store.session import Recorder
 from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
@@ -381,7 +381,7 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
         with locked(Disk(), chosen.directory, clock):
             refresh(Disk(), chosen.directory, at=iso(clock.utc_now()))
     summaries = {
-        f"summaries/{row.slug}.json": encode_for_reading(row.summary) for row in results.rows if row.summary is not None
+        f"{SUMMARIES}/{row.slug}.json": encode_for_reading(row.summary) for row in results.rows if row.summary is not None
     }
     write_tables(chosen.directory, summaries | results.files(), clock=clock)
     ended = f"all {len(chosen.setups)} combinations are complete"

@@ -26,8 +26,8 @@ from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.head import has_run, places_of_work
 from mac_runner.store.identity import read_yaml, with_digest
-from mac_runner.store.layout import CONFIG, EXPERIMENTS, GRID, GRID_HEAD, Layout, check_name
-from mac_runner.store.leases import rivals
+from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
+from mac_runner.store.leases import directories_in, rivals
 from mac_runner.store.lock import RunLock, locked, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, index_line, read_manifest, write_manifest
@@ -299,8 +299,7 @@ def open_grid(
         if needs:
             check_room(disk, layout, Need.of_all(needs))
         known = read_grid(directory, disk=disk)
-        journals = (layout.journal / name for name in disk.names(layout.journal))
-        for place in (*layout.swept, directory / EXPERIMENTS, *filter(disk.is_directory, journals)):
+        for place in _swept(disk, layout):
             disk.sweep(place)
         number = max(journal.sessions(disk, layout), default=0) + 1
         record = (known or GridRecord(name=asked.name, profile=asked.profile, asked={})).extended(asked, number)
@@ -350,11 +349,18 @@ def _recorded_usage(usages: Iterable[JsonObject]) -> JsonObject:
 def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, disk: Disk | None = None) -> None:
     """Update the files of a grid or a run that is not under way, and sweep it; no lock is taken if all is right."""
     disk = disk or Disk()
-    if all(holds(disk, directory / name, data) for name, data in files.items()) and not disk.strays(directory):
+    swept = _swept(disk, Layout.at(disk, directory))
+    if all(holds(disk, directory / name, data) for name, data in files.items()) and not any(map(disk.strays, swept)):
         return
     with locked(disk, directory, clock):
-        disk.sweep(directory)
+        for place in swept:
+            disk.sweep(place)
         _put_all(disk, directory, files)
+
+
+def _swept(disk: Disk, layout: Layout) -> list[Path]:
+    """What is swept of a directory that this process has to itself, with the journals of the combinations."""
+    return [*layout.swept, *directories_in(disk, layout.journal)]
 
 
 def _put_all(disk: Disk, directory: Path, files: Mapping[str, bytes]) -> None:

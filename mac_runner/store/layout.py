@@ -66,6 +66,7 @@ FORK: Final = "fork.json"
 VALUE: Final = "value.json"
 GRID: Final = "grid.yaml"
 EXPERIMENTS: Final = "experiments"
+SUMMARIES: Final = "summaries"
 GRID_HEAD: Final = b"# What this grid was started with. Do not edit: run a changed experiment file instead.\n"
 """Its first line, which tells it from an experiment file of that name."""
 MERGE_MARK: Final = ".merging.json"
@@ -147,7 +148,7 @@ class Layout:
             slug = self.directory.name
             names |= {
                 "config": f"{EXPERIMENTS}/{slug}.yaml",
-                "summary": f"summaries/{slug}.json",
+                "summary": f"{SUMMARIES}/{slug}.json",
                 "journal": f"journal/{slug}",
                 "leases": f"{LEASE_DIRECTORIES}/{slug}.json",
                 "lease_directories": f"{LEASE_DIRECTORIES}/{slug}",
@@ -160,9 +161,8 @@ class Layout:
     @staticmethod
     def at(disk: Disk, directory: Path, experiment_name: str = "unknown") -> Layout:
         """The layout of the run that is there, be it a combination of a grid."""
-        record = directory.parent / GRID
-        is_in_grid = not disk.exists(directory / CONFIG) and disk.exists(record)
-        grid = directory.parent if is_in_grid and disk.read(record).startswith(GRID_HEAD) else None
+        is_of_itself = disk.exists(directory / CONFIG) or disk.exists(directory / GRID)
+        grid = directory.parent if not is_of_itself and has_grid(disk, directory.parent) else None
         return Layout(directory=directory, experiment_name=experiment_name, grid=grid)
 
     @property
@@ -201,8 +201,10 @@ class Layout:
         """The directories in which a killed process may leave temporary files, and no other process is at work."""
         if self.lease is not None:
             return (self.place,)
-        shared = (self.root, self.transcripts, self.traces, self.attempts) if self.is_whole else ()
-        return (self.journal, *shared)
+        if not self.is_whole:
+            return (self.journal,)
+        of_grid = (self.root / name for name in (EXPERIMENTS, SUMMARIES, LEASE_DIRECTORIES))
+        return (self.journal, self.root, self.transcripts, self.traces, self.attempts, *of_grid)
 
     def attempt(self, task_id: str, number: int) -> Path:
         """The transcript of the `number`-th attempt at a task, from 1."""
@@ -215,6 +217,11 @@ class Layout:
     def segment(self, session: int) -> Path:
         """The journal segment of one session."""
         return self.journal / f"{session:06d}.jsonl"
+
+
+def has_grid(disk: Disk, directory: Path) -> bool:
+    """Whether a directory is that of a grid, and not of an experiment file that is called like its record."""
+    return next(disk.chunks(directory / GRID), b"").startswith(GRID_HEAD)
 
 
 def transcript_path(task_id: str) -> str:

@@ -228,8 +228,8 @@ def test_start_of_a_complete_grid_sweeps_what_a_kill_at_its_end_left_if_it_may_w
     run: RunDir, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, rows = transcripts(run.path), table(run.path)
-    for place in (run.path, [*runs(run.path).values()][-1].path):
-        (place / ".tmp-0badcafe-4242-000000000000").touch()
+    for place in ("", "transcripts", "summaries", "experiments", "journal/lobby-classic-7_seed-2"):
+        (run.path / place / ".tmp-0badcafe-4242-000000000000").touch()
         with monkeypatch.context() as patch, kept(run.path):
             patch.setattr(System, "is_writable", lambda _system, _path: False)
             at_once("small.yaml").done(told="nothing to run")
