@@ -20,7 +20,7 @@ from mac_runner.reports import GridRow, Totals, grid_tables, summarise, summary_
 from mac_runner.reports.testing import drawn
 from mac_runner.results import Table
 from mac_runner.runs.summary import summary_of as summary_of_run
-from mac_runner.store import Disk, has_run, read_run
+from mac_runner.store import Disk, RunContents, has_run, is_grid, read_grid, read_run
 from mac_runner.store.testing import decode_frame, decode_manifest, encode_frame, entry, index_line
 from mac_runner.types import JsonObject, JsonValue
 
@@ -175,25 +175,33 @@ class StridingClock(SystemClock):
 
 
 def stale_files(directory: Path, *, disk: Disk | None = None) -> list[str]:
-    """The files of a run, or of the combinations of a grid, that are not what the journals make of them.
+    """The files of a run, or of a grid, that are not what the journals make of them.
 
     The run has ended: index, manifest and summary are those of all its sessions.
     """
-    tops = [directory] if has_run(directory, disk=disk) else filter(has_run, directory.iterdir())
-    return [name for top in tops for name in _stale(top, disk)]
+    grid = read_grid(directory, disk=disk) if is_grid(directory, disk=disk) else None
+    if grid is None:
+        contents = read_run(directory, disk=disk)
+        layout = contents.layout
+        return _stale([contents], [{}]) if layout.grid is None else stale_files(layout.grid, disk=disk)
+    begun = [known for known in grid.entries if has_run(directory / known.slug, disk=disk)]
+    runs = [read_run(directory / known.slug, disk=disk) for known in begun]
+    return _stale(runs, [{"combination": known.slug, "values": dict(known.values)} for known in begun], grid.name)
 
 
-def _stale(run: Path, disk: Disk | None) -> list[str]:
-    contents = read_run(run, disk=disk)
-    disk, layout = contents.disk, contents.layout
-    endings = {task_id: ending.status for task_id, ending in contents.state.endings.items()}
-    index = b"".join(disk.chunks(layout.index)).splitlines(keepends=True)
-    manifest = decode_manifest(disk.chunks(layout.manifest), str(layout.manifest))
-    summary = json.loads(disk.read(layout.summary)) if disk.exists(layout.summary) else {}
-    is_right = {
-        layout.index: sorted(index) == sorted(map(index_line, contents.rows())),
-        layout.manifest: manifest.statuses == dict.fromkeys(contents.planned(), "pending") | endings,
+def _stale(runs: list[RunContents], marks: list[JsonObject], grid: str | None = None) -> list[str]:
+    """`marks` are what the rows of each run have more in the index."""
+    disk, first = runs[0].disk, runs[0].layout
+    index_path = first.index if grid is None else first.index.with_name(f"{grid}_index.jsonl")
+    index = b"".join(disk.chunks(index_path)).splitlines(keepends=True)
+    rows = [index_line({**row, **mark}) for run, mark in zip(runs, marks, strict=True) for row in run.rows()]
+    manifest = decode_manifest(disk.chunks(first.manifest), str(first.manifest))
+    statuses = {task_id: "pending" for run in runs for task_id in run.planned()}
+    statuses |= {task_id: ending.status for run in runs for task_id, ending in run.state.endings.items()}
+    is_right = {index_path: sorted(index) == sorted(rows), first.manifest: manifest.statuses == statuses}
+    for run in runs:
+        path = run.layout.summary
+        summary = json.loads(disk.read(path)) if disk.exists(path) else {}
         # A toy has an empty one, and one of an earlier session says so.
-        layout.summary: summary.get("sessions") != len(contents.state.sessions) or summary == summary_of_run(contents),
-    }
+        is_right[path] = summary.get("sessions") != len(run.state.sessions) or summary == summary_of_run(run)
     return [str(path) for path, is_so in is_right.items() if not is_so]

@@ -381,7 +381,9 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
         with locked(Disk(), chosen.directory, clock):
             refresh(Disk(), chosen.directory, at=iso(clock.utc_now()))
     summaries = {
-        f"{SUMMARIES}/{row.slug}.json": encode_for_reading(row.summary) for row in results.rows if row.summary is not None
+        f"{SUMMARIES}/{row.slug}.json": encode_for_reading(row.summary)
+        for row in results.rows
+        if row.summary is not None
     }
     write_tables(chosen.directory, summaries | results.files(), clock=clock)
     ended = f"all {len(chosen.setups)} combinations are complete"

@@ -179,7 +179,7 @@ def facts(run: Path) -> Facts:
 
 def _facts(run: Path) -> Facts:
     if (run / "grid.yaml").exists():
-        slugs = sorted(path.parent.name for path in run.glob("*/task_manifest.json"))
+        slugs = sorted(path.stem for path in run.glob("experiments/*.yaml"))
         table = list(csv.reader((run / "grid.csv").read_text().splitlines()))
         return {
             "grid.csv": table,
@@ -194,7 +194,7 @@ def _facts(run: Path) -> Facts:
         "transcripts": found.transcripts,
         "index": rows,
         "rows": len(found.index),
-        "summary": _untimed(found.summary) if (run / "summary.json").exists() else None,
+        "summary": _untimed(found.summary) if found.layout.summary.exists() else None,
         "events": said,
     }
 

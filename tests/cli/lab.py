@@ -199,8 +199,10 @@ class RunDir:
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """The events of one name; a line torn by a kill is passed over."""
-        path = self.path / "events.jsonl"
-        return [event for event in _json_lines(path) if event["event"] == name] if path.exists() else []
+        layout = self.layout
+        found = _json_lines(layout.events) if layout.events.exists() else []
+        is_ours = (layout.grid is None or layout.holds(str(event.get("task"))) for event in found)
+        return [event for event, is_one in zip(found, is_ours, strict=True) if is_one and event["event"] == name]
 
     def transcript(self, conversation: int | str = 0) -> dict[str, Any]:
         """A transcript, by its place or by the name of its conversation."""
@@ -222,12 +224,14 @@ class RunDir:
 
     def hashes(self) -> dict[str, tuple[int, str]]:
         """Every file and directory of the run, with its time of change and a digest of its contents."""
+        layout = self.layout
+        own = [layout.config, layout.summary, *layout.journal.rglob("*"), *self.transcript_files()]
         return {
-            str(path.relative_to(self.path)): (
+            str(path.relative_to(layout.root)): (
                 path.stat().st_mtime_ns,
                 hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "directory",
             )
-            for path in sorted(self.path.rglob("*"))
+            for path in sorted(self.path.rglob("*") if layout.grid is None else own)
         }
 
 

@@ -80,7 +80,7 @@ def test_a_tournament_is_played_as_designed_and_verified(lab: Lab, at_once: AtOn
     at_once(ROOT / "experiments" / "tos_a_vs_b.yaml", "--limit", "2", "--out", "runs/ab", "--no-live").done()
 
     sides = {}
-    for transcript in (lab.path / "runs" / "ab").glob("*/transcripts/*.json"):
+    for transcript in (lab.path / "runs" / "ab").glob("transcripts/*.json"):
         record = json.loads(transcript.read_bytes())
         players = {(seat["faction"], seat["definition"]) for seat in record["outcome"]["players"]}
         sides[transcript.name[len("tos_a_vs_b-") :][:15] + transcript.name[-7:]] = sorted(players)

@@ -145,11 +145,11 @@ def test_a_casting_of_each_role_by_its_name_goes_on_though_a_role_was_added_late
 def test_a_grid_knows_its_combinations_though_there_are_more_roles(tmp_path: Path) -> None:
     axes: JsonObject = {"_grid": {"sweep": {"game.calendar.max_days": [1, 2]}}}
     grid = played({**games(DRAWN, conversations=1), **axes}, tmp_path / "grid")
-    names = {path.parent.name for path in grid.glob("*/experiment.yaml")}
+    names = {path.stem for path in grid.glob("experiments/*.yaml")}
     with added(BAKER):
         played({**games(DRAWN), **axes}, grid)
         assert findings(grid) == []
-    assert {path.parent.name for path in grid.glob("*/experiment.yaml")} == names
+    assert {path.stem for path in grid.glob("experiments/*.yaml")} == names
 
 
 def test_a_run_with_a_role_that_is_gone_is_refused_by_its_name(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_same_seed_gives_the_same_bytes_and_a_directory_names_the_baseline_as_we
 
     # It was declared before anything was played; a combination alone is an experiment like any other.
     assert yaml.safe_load((directory / "grid.yaml").read_text())["report"] == shortened()["report"]
-    assert yaml.safe_load((directory / slug / "experiment.yaml").read_text())["report"]["baseline"] is None
+    assert yaml.safe_load((directory / "experiments" / f"{slug}.yaml").read_text())["report"]["baseline"] is None
 
     # Another baseline is another table of the same discussions, without playing any of them again.
     other = next(row["combination"] for row in rows_of(directory) if row["combination"] != slug)

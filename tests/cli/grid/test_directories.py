@@ -19,7 +19,7 @@ from tests.cli.lab import AtOnce, Lab, RunDir, discussion, experiment, scripted
 
 
 def directories(lab: Lab) -> set[str]:
-    return {path.parent.name for path in (lab.path / "runs" / "small").glob("*/experiment.yaml")}
+    return {path.stem for path in (lab.path / "runs" / "small").glob("experiments/*.yaml")}
 
 
 def grid(*rounds: int, retries: int = 2) -> JsonObject:
@@ -102,7 +102,7 @@ def test_no_more_than_so_many_are_open_at_once_and_all_get_done(
 def test_every_run_is_closed_with_its_summary_and_no_thread_is_left(many: Path, at_once: AtOnce) -> None:
     at_once("small.yaml --quiet").done()
 
-    assert len(list(many.glob("*/summary.json"))) == 12
+    assert len(list(many.glob("summaries/*.json"))) == 12
     assert not list(many.rglob(".owner.json"))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("mac-runner")]
 
@@ -125,12 +125,13 @@ def test_a_run_that_cannot_be_closed_stops_the_grid_and_the_next_one_goes_on(
 
 
 @pytest.mark.ci
-def test_a_combination_that_is_being_run_stops_the_grid_by_name(many: Path, at_once: AtOnce) -> None:
+def test_a_combination_of_which_a_worker_has_a_shard_stops_the_grid_by_name(many: Path, at_once: AtOnce) -> None:
     at_once("small.yaml --quiet").done()
     record = read_grid(many)
     assert record is not None
     slug = record.entries[5].slug
-    lock = RunLock(Disk(), many / slug)
+    place = many / "leases" / slug / "1-of-1"
+    lock = RunLock(Disk(), place)
     at_once("small.yaml --quiet --set conversation_config.conversations=2").ends(Exit.IN_USE, slug, "by this process")
     lock.sign_off()
     lock.release()
