@@ -34,6 +34,7 @@ from mac_runner.store.layout import (
     SHARD,
     WORKERS,
     Layout,
+    refuse_in_grid,
     task_id_of,
 )
 from mac_runner.store.lock import read_owner
@@ -121,6 +122,8 @@ def is_untouched(disk: Disk, layout: Layout) -> bool:
     names = disk.names(directory) if layout.grid is None else ()
     if disk.exists(layout.config):
         return False
+    if layout.grid is None:
+        refuse_in_grid(disk, directory)
     if disk.exists(directory / MERGE_MARK):
         raise RunDirectoryError(
             f"a merge into {directory} was broken off; finish it by the same command, or choose another directory "
@@ -217,6 +220,7 @@ def forget_plan(disk: Disk, layout: Layout) -> None:
     """
     if not is_unplayed(disk, layout):
         raise StoreError(f"another process has played another experiment in {layout.directory}; choose another --out")
+    disk.remove(layout.leases)
     for name in _visible(disk, layout.journal):
         disk.remove(layout.journal / name)
     if layout.grid is not None:

@@ -224,6 +224,15 @@ def has_grid(disk: Disk, directory: Path) -> bool:
     return next(disk.chunks(directory / GRID), b"").startswith(GRID_HEAD)
 
 
+def refuse_in_grid(disk: Disk, directory: Path) -> None:
+    """Raises RunDirectoryError where names are those of the combinations of a grid: nothing else begins there."""
+    if (grid := Layout.at(disk, directory).grid) is not None:
+        raise RunDirectoryError(
+            f"{directory} names a combination of the grid {grid}, which no other run may hide; choose a directory "
+            "outside of it"
+        )
+
+
 def transcript_path(task_id: str) -> str:
     """The transcript of a task, relative to the run directory."""
     return f"transcripts/{task_id}.json"

@@ -29,7 +29,16 @@ from mac_runner.store.disk import Disk
 from mac_runner.store.fork import ForkRecord, merged_fork
 from mac_runner.store.head import places_of_work, read_head
 from mac_runner.store.identity import describe, encode_config, listed, repair_advice, run_command
-from mac_runner.store.layout import CONFIG, FORK, MERGE_MARK, Layout, attempted_task_of, task_id_of, traces_beside
+from mac_runner.store.layout import (
+    CONFIG,
+    FORK,
+    MERGE_MARK,
+    Layout,
+    attempted_task_of,
+    refuse_in_grid,
+    task_id_of,
+    traces_beside,
+)
 from mac_runner.store.lock import locked, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import write_index, write_manifest
@@ -207,6 +216,7 @@ def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
                 "another directory"
             )
         return
+    refuse_in_grid(disk, target)
     strays = [name for name in names if not name.startswith(".")]
     if strays:
         what = "a run" if CONFIG in strays else repr(strays[0])

@@ -207,10 +207,10 @@ def verify_journal(directory: Path, *, disk: Disk | None = None) -> VerifyReport
 
 def _strays_of_grid(disk: Disk, layout: Layout) -> Iterator[Finding]:
     """The transcripts in the directory of a grid that no combination has."""
-    slugs = [name.removesuffix(".yaml") for name in disk.names(layout.root / EXPERIMENTS) if name.endswith(".yaml")]
-    if not slugs:
+    files = (name for name in disk.names(layout.root / EXPERIMENTS) if not name.startswith("."))
+    names = {layout_of(layout.root / Path(name).stem, disk=disk).experiment_name for name in files}
+    if not names:
         return
-    names = {layout_of(layout.root / slug, disk=disk).experiment_name for slug in slugs}
     for task_id in filter(None, map(task_id_of, disk.names(layout.transcripts))):
         if task_id.rpartition("-")[0] not in names:
             text = f"{layout.transcripts.name}/{task_id}.json: no combination of the grid has such a conversation"

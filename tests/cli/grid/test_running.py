@@ -263,6 +263,22 @@ def test_directory_of_a_run_is_none_of_a_grid_and_the_other_way_round(run: RunDi
     at_once("small.yaml --out runs/plain").refused("of one experiment")
 
 
+def test_nothing_begins_where_it_would_hide_a_combination(run: RunDir, at_once: AtOnce) -> None:
+    hidden = run.path / "lobby-classic-7_seed-1"
+    at_once(experiment("plain", conversations=1), "--quiet").done()
+    before = run.hashes()
+    for command in ("plain.yaml --out", "plain.yaml --shard auto/2 --out", "plain.yaml --dry-run --out"):
+        at_once(f"{command} {hidden}").refused("a combination of the grid", "outside of it")
+    at_once(f"merge {hidden} runs/plain").refused("a combination of the grid")
+    at_once(f"fork runs/plain 0 --turn '#1' --out {hidden}").refused("a combination of the grid")
+    assert run.hashes() == before
+
+
+def test_files_of_a_system_beside_the_experiments_of_a_grid_are_left_alone(run: RunDir, at_once: AtOnce) -> None:
+    (run.path / "experiments/._lobby-classic-7_seed-1.yaml").write_bytes(b"\0")
+    at_once("verify runs/small").done("the journal of the grid is whole")
+
+
 def test_verify_goes_through_every_combination(run: RunDir, at_once: AtOnce) -> None:
     (transcript,) = runs(run.path)["lobby-classic-10_seed-1"].transcript_files()
     transcript.write_bytes(transcript.read_bytes() + b"\n")
