@@ -47,7 +47,7 @@ def read_head(directory: Path, *, disk: Disk | None = None) -> RunHead:
         raise RunDirectoryError(f"{layout.config} names no experiment; put back the file that the run wrote")
     layout = replace(layout, experiment_name=name)
     if layout.grid is not None:
-        return RunHead(layout, resolved, _planned(disk, layout), frozenset(ended_in(disk, layout)))
+        return RunHead(layout, resolved, planned_in_grid(disk, layout), frozenset(ended_in(disk, layout)))
     found = read_manifest(disk, layout)
     ended = frozenset(task_id for task_id in found.planned if found.statuses[task_id] in ("finished", "failed"))
     return RunHead(layout, resolved, found.planned, ended)
@@ -60,7 +60,7 @@ def layout_of(directory: Path, *, disk: Disk | None = None) -> Layout:
     return layout if layout.grid is None else read_head(directory, disk=disk).layout
 
 
-def _planned(disk: Disk, layout: Layout) -> dict[str, int]:
+def planned_in_grid(disk: Disk, layout: Layout) -> dict[str, int]:
     """The tasks of a combination, as its sessions planned them, and its shards."""
     leases = read_leases(disk, layout)
     indexes = set(range(0 if leases is None else leases.conversations))

@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import RunLockedError
-from mac_runner.plan import Plan
+from mac_runner.plan import Plan, task_name
 from mac_runner.store import (
     Disk,
     Merged,
@@ -72,7 +72,7 @@ def plan(n: int, first: int = 0) -> Plan:
 
 def shared_plan(n: int) -> Plan:
     """The same tasks for workers, who find the index of a task in its name."""
-    return Plan(range(n), name_of=lambda i: f"{NAME}-{i:05d}", make=_task)
+    return Plan(range(n), name_of=lambda i: task_name(NAME, i), make=_task)
 
 
 def _task(index: int, task_id: str) -> Task:

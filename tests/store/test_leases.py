@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from mac_runner.errors import RunLockedError
 from mac_runner.plan import Shard
-from mac_runner.store import Disk, System
+from mac_runner.store import Disk, GridRecord, LeasesRecord, System, grid_entries, open_grid, read_leases
 from mac_runner.store.testing import (
     LEASES,
     Layout,
     Lease,
     RunLock,
+    begin_leases,
     checkpoint_frame,
     death_frame,
     done_frame,
@@ -35,7 +36,7 @@ from mac_runner.store.testing import (
     session_frame,
 )
 from tests.store import player
-from tests.store.conftest import files
+from tests.store.conftest import StillClock, files
 from tests.store.test_journal import row
 from tests.tiers import some
 
@@ -137,6 +138,37 @@ def test_conversations_beyond_those_asked_for_now_are_as_whole_as_they_were(run_
         assert run.repairs.in_words() == []
 
     assert files(run_dir / "transcripts") == before
+
+
+def leased(layout: Layout, tasks: int, seed: int = 1) -> LeasesRecord:
+    """Shards of so many conversations that workers can claim."""
+    record = LeasesRecord(of=OF, experiment_name=player.NAME, identity=f"of seed {seed}", conversations=tasks)
+    begin_leases(Disk(), layout, record, player.resolved(seed), player.shared_plan(tasks), at="now")
+    return record
+
+
+def test_fewer_conversations_end_no_leases_of_more(run_dir: Path) -> None:
+    """Neither of a run nor of a combination: the others are still planned, and there to be claimed."""
+    asked = GridRecord(name="grid", profile="p", asked={}, entries=grid_entries([("seed-1", "ab12", {"seed": 1})]))
+    open_grid(run_dir / "grid", asked=asked, clock=StillClock()).close()
+    for grid, directory in ((None, run_dir / "run"), (run_dir / "grid", run_dir / "grid/seed-1")):
+        layout = Layout(directory=directory, experiment_name=player.NAME, grid=grid)
+        record = leased(layout, TASKS)
+
+        with player.open_toy(directory, player.shared_plan(2), grid=grid) as run:
+            player.play(run)
+
+        assert (run.counts.planned, run.counts.done) == (TASKS, 2)
+        assert read_leases(Disk(), layout) == record
+
+
+def test_leases_of_an_experiment_that_was_never_played_hinder_no_other(run_dir: Path) -> None:
+    layout = Layout(directory=run_dir, experiment_name=player.NAME)
+    leased(layout, TASKS, seed=1)
+
+    player.begun(player.open_toy(run_dir, player.shared_plan(TASKS), config=player.resolved(2))).close()
+
+    assert leased(layout, TASKS, seed=2) == read_leases(Disk(), layout)
 
 
 class AbandonedError(BaseException):
