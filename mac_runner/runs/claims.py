@@ -153,8 +153,9 @@ def begin(chosen: ExperimentSet, left: Iterable[str], clock: Clock) -> None:
 
 
 def is_over(chosen: ExperimentSet) -> bool:
-    """Whether nothing is left to do for a worker."""
-    has_tables = chosen.grid is None or Disk().exists(chosen.directory / SUMMARY)
+    """Whether nothing is left to do for a worker. Who is at work in a grid may be about to write its tables."""
+    disk, directory = Disk(), chosen.directory
+    has_tables = chosen.grid is None or (disk.exists(directory / SUMMARY) and read_owner(disk, directory) is None)
     return has_tables and all(map(is_finished, chosen.setups))
 
 

@@ -254,7 +254,7 @@ class Player:
             if (left := claims.shards_left(chosen)) and not self._play_shards(chosen, left):
                 return Results({}, "this worker leaves, and its shards are free", is_interrupted=True)
             claims.finish(chosen, open_whole, self.clock, self._warn, on_complete=self.on_complete)
-            if not left and not claims.is_over(chosen):
+            if not left and not all(map(claims.is_finished, chosen.setups)):
                 raise RunDirectoryError(
                     f"{chosen.directory}: all shards are complete, and the run is not; end it with "
                     f"`mac-run FILE --out {chosen.directory}`, without --shard"

@@ -14,7 +14,9 @@ from syrupy.assertion import SnapshotAssertion
 import mac_runner
 from mac_runner.cli.process import Exit
 from mac_runner.errors import ConfigError, StoreError
-from mac_runner.store import session
+from mac_runner.runs import claims
+from mac_runner.store import Disk, session
+from mac_runner.store.testing import RunLock
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, RunDir, discussion, experiment, refusals, scripted
 from tests.faults.test_kills import same_results
@@ -250,6 +252,27 @@ def test_grid_of_claimed_shards_equals_a_grid_of_one_process(lab: Lab, at_once: 
     more = "_grid.sweep.seed=[1, 2, 3]"
     at_once(f"{command} --set", more).refused("play the same", "`mac-run FILE --out DIR` plays more combinations")
     at_once("small.yaml --out shared --set", more).done()
+
+
+@pytest.mark.ci
+def test_worker_waits_for_the_tables_of_a_grid_that_another_process_writes(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.write(talks(conversations=2, _grid={"sweep": {"seed": [1, 2]}}))
+    command, table = "small.yaml --shard auto/2 --out shared", lab.path / "shared/grid.csv"
+    at_once(command).done()
+    before = table.read_bytes()
+    table.unlink()
+    other = RunLock(Disk(), table.parent)
+
+    def let_go(_s: float) -> None:
+        other.sign_off()
+        other.release()
+
+    monkeypatch.setitem(claims.finish.__kwdefaults__, "wait", let_go)
+    at_once(command).done(told="waiting for the end of the run")
+
+    assert table.read_bytes() == before
 
 
 @pytest.mark.ci
