@@ -356,6 +356,16 @@ def test_what_a_run_never_writes_is_refused_by_the_name_of_its_file(
             READERS[name](place)
 
 
+def test_grid_in_the_working_directory_is_no_combination_of_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_grid(tmp_path, asked=GridRecord(name="g", profile="p", asked={}), clock=StillClock()).close()
+    monkeypatch.chdir(tmp_path)
+
+    assert Layout.at(Disk(), Path()).is_whole
+    assert Layout.at(Disk(), Path("seed-1")).grid == Path()
+
+
 def test_record_of_a_grid_that_is_not_as_it_was_written_is_refused(tmp_path: Path) -> None:
     """With a digit of an identity changed, its combination would be played as another, beside what was played."""
     asked = GridRecord(name="g", profile="p", asked={}, entries=grid_entries([("a", "ab12", {"seed": 1e-05})]))
