@@ -353,9 +353,18 @@ class LockAbove:
 
 
 @contextmanager
-def locked(disk: Disk, directory: Path, clock: Clock | None = None) -> Iterator[None]:
-    """Hold the lock on a directory. Raises RunLockedError naming the owner when another process holds it."""
-    lock = RunLock(disk, directory, clock=clock)
+def locked(
+    disk: Disk,
+    directory: Path,
+    clock: Clock | None = None,
+    *,
+    rivals: Callable[[], Iterable[Path]] = tuple,
+) -> Iterator[None]:
+    """Hold the lock on a directory. Raises RunLockedError naming the owner when another process holds it.
+
+    `rivals` is as for `RunLock`.
+    """
+    lock = RunLock(disk, directory, clock=clock, rivals=rivals)
     try:
         yield
         lock.sign_off()

@@ -18,7 +18,7 @@ from mac_runner.store.journal import (
     stretches,
 )
 from mac_runner.store.lane_log import STATES, LaneRecord, lanes_of, read_lanes
-from mac_runner.store.layout import LEASES, WORKERS, Layout, Lease, traces_beside
+from mac_runner.store.layout import LEASES, Layout, Lease, traces_beside
 from mac_runner.store.leases import begin_leases, encode_leases, end_leases, make_claimable, rivals
 from mac_runner.store.lock import (
     LEASE_INTERVAL_S,

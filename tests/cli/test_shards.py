@@ -256,6 +256,20 @@ def test_grid_of_claimed_shards_equals_a_grid_of_one_process(lab: Lab, at_once: 
 
 
 @pytest.mark.ci
+def test_repair_of_a_grid_is_refused_while_a_worker_is_at_work_in_it(lab: Lab, at_once: AtOnce) -> None:
+    file = lab.write(talks(conversations=2, _grid={"sweep": {"seed": [1, 2]}}))
+    shared = play_shards(lab.path / file, lab.path / "shared", 2, 1)
+    min((shared / "transcripts").iterdir()).write_bytes(b"{}")
+    worker = RunLock(Disk(), shared / "leases/seed-1/2-of-2")
+
+    at_once("repair shared").ends(Exit.IN_USE, "leases/seed-1/2-of-2 is being run")
+
+    worker.sign_off()
+    worker.release()
+    at_once("repair shared").done()
+
+
+@pytest.mark.ci
 def test_worker_waits_for_the_tables_of_a_grid_that_another_process_writes(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
