@@ -554,8 +554,9 @@ def test_accounts_of_a_grid_killed_anywhere_have_every_reply_of_its_combinations
     for trial in range(6):
         path, noted, replies = tmp_path / str(trial), 0, 0
         with open_grid(path, asked=asked("a", "b"), clock=CLOCK) as grid_run:
-            for slug in ("slug-a", "slug-b"):
-                with player.open_toy(path / slug, 2, engines={"m": "m"}) as run:
+            tasks = player.shared_plan(4)
+            for slug, plan in (("slug-a", tasks[:2]), ("slug-b", tasks[2:])):
+                with player.open_toy(path / slug, plan, grid=path, is_guarded=True, engines={"m": "m"}) as run:
                     for is_ending in player.steps(run):
                         replies += not is_ending
                         if dice.random() < 0.2:
@@ -564,12 +565,12 @@ def test_accounts_of_a_grid_killed_anywhere_have_every_reply_of_its_combinations
                         if dice.random() < 0.2:
                             run.checkpoint({"played_s": 0.0})
                             run.drain()
-        for segment in path.glob("slug-*/journal/*.jsonl"):
+        for segment in path.glob("journal/slug-*/*.jsonl"):
             whole = segment.read_bytes()
             segment.write_bytes(whole[: dice.randrange(len(whole.splitlines(keepends=True)[0]), len(whole))])
         recorded = sum(
             len(re.findall(rb'"kind":"reply".*\n', segment.read_bytes()))
-            for segment in path.glob("slug-*/journal/*.jsonl")
+            for segment in path.glob("journal/slug-*/*.jsonl")
         )
 
         for usage in (grid_usage(path, "g"), read_grid_standing(path).whole.usage):
@@ -588,7 +589,7 @@ def test_what_a_worker_notes_while_its_grid_is_merged_counts_once(tmp_path: Path
         path = tmp_path / str(trial)
         played(path, "a")
         with open_worker(path, clock=CLOCK) as worker:
-            with player.open_toy(path / "slug-a", 2, engines={"m": "m"}) as run:
+            with player.open_toy(path / "slug-a", player.shared_plan(2), grid=path, engines={"m": "m"}) as run:
                 replies = sum(not is_ending for is_ending in player.steps(run))
             worker.checkpoint({"models": {"m": {"requests": dice.randint(0, replies)}}})
             with open_grid(path, asked=asked("a"), clock=CLOCK) as grid_run:
