@@ -124,14 +124,9 @@ def shards_left(chosen: ExperimentSet) -> dict[str, list[Shard]]:
     return left
 
 
-def is_leased(setup: Setup) -> bool:
-    """Whether workers claim shards of an experiment."""
-    return Disk().exists(setup.layout.leases)
-
-
 def is_finished(setup: Setup) -> bool:
     """Whether nothing is left to do for any worker in the directory of an experiment."""
-    return not is_leased(setup) and setup.is_complete(despite_settings=True)
+    return setup.is_complete(despite_settings=True)
 
 
 def check(chosen: ExperimentSet) -> None:

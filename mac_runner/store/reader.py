@@ -422,7 +422,7 @@ def survey(
     """Look at a directory as `open_run` would, with the same refusals, and change nothing."""
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid)
-    changed = _changes(disk, layout, resolved, shard) or ()
+    changed = _changes(disk, layout, resolved, shard)
     sizes = transcript_sizes(disk, layout, (task_id for task_id, _ in tasks.ids()))
     state = read_state(disk, layout)
     endings = {
@@ -437,8 +437,8 @@ def survey(
         failed=found["failed"],
         half_done=len(half_done),
         recorded_replies=sum(len(recorded[task_id]) for task_id in half_done),
-        changed_settings=tuple(describe(change) for change in changed),
-        is_complete=not changed and _is_final(disk, layout, tasks),
+        changed_settings=tuple(describe(change) for change in changed or ()),
+        is_complete=changed is not None and not changed and _is_final(disk, layout, tasks),
         policies=state.policies,
         ended=endings.keys(),
     )
@@ -478,12 +478,14 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
 
     A process that was killed while it wrote them a last time left a temporary file, which a start removes.
     """
+    if layout.lease is None and disk.exists(layout.leases):
+        return False
     if not layout.is_whole:
         state, sizes = read_state(disk, layout), transcript_sizes(disk, layout, (task_id for task_id, _ in tasks.ids()))
         ended = {task_id: ending.size_bytes for task_id, ending in state.endings.items()}
         is_done = all(task_id in ended and sizes.get(task_id) == ended[task_id] for task_id, _ in tasks.ids())
         return is_done and not any(trace_flaws(disk, layout, state, is_thorough=False))
-    if disk.exists(layout.leases) or not disk.exists(layout.manifest) or any(map(disk.strays, layout.swept)):
+    if not disk.exists(layout.manifest) or any(map(disk.strays, layout.swept)):
         return False
     try:
         known = read_manifest(disk, layout)

@@ -210,14 +210,18 @@ def recover(
 def is_sound(disk: Disk, layout: Layout) -> bool:
     """Whether a thorough check finds nothing to repair; reads every transcript."""
     state = read_state(disk, layout, with_digests=True)
-    names = set(filter(layout.holds, filter(None, map(task_id_of, disk.names(layout.transcripts)))))
     return (
-        names == state.endings.keys()
+        _held(disk, layout) == state.endings.keys()
         and (not layout.is_whole or _is_index_exact(disk, layout, state))
         and not any(result_flaw(disk, layout.transcript(row_id(row)), row) for row in state.rows(disk, layout))
         and not any(attempt_flaws(disk, layout, state.attempts))
         and not trace_strays(disk, layout, state)
     )
+
+
+def _held(disk: Disk, layout: Layout) -> set[str]:
+    """The tasks of all transcripts of a run, whatever was planned."""
+    return set(filter(layout.holds, filter(None, map(task_id_of, disk.names(layout.transcripts)))))
 
 
 def claimed_rows(disk: Disk, layout: Layout, is_known: Callable[[str], bool]) -> dict[str, JsonObject]:
@@ -277,6 +281,8 @@ def _unsound(
     """The ended tasks whose transcripts are gone or set aside now; and the tasks of unacknowledged transcripts."""
     missing, damaged, orphans = set(state.endings), set[str](), set[str]()
     looked_for = {*state.endings, *(task_id for task_id, _ in tasks.ids())}  # More may have been asked for before.
+    if is_thorough:
+        looked_for.update(_held(disk, layout))
     for task_id, size_bytes in transcript_sizes(disk, layout, looked_for).items():
         if task_id is None:
             continue

@@ -1,0 +1,125 @@
+"""Damage in the directory of a grid: each verb says so, and the command of the grid mends what it can."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from mac_runner.cli.process import Exit
+from mac_runner.errors import StoreError
+from mac_runner.store import session
+from tests.cli.lab import AtOnce, Lab, RunDir, experiment
+from tests.kit import stale_files
+
+EXPERIMENT, SEGMENT = "experiments/seed-1.yaml", "journal/seed-1/000001.jsonl"
+FIRST, SECOND = "transcripts/small-seed-1-000000.json", "transcripts/small-seed-2-000000.json"
+DAMAGE: Mapping[str, tuple[Callable[[Path], object], str]] = {
+    "settings gone": (lambda grid: (grid / EXPERIMENT).unlink(), "no combination of the grid has such a conversation"),
+    "segment gone": (lambda grid: (grid / SEGMENT).unlink(), "the journal has no ending"),
+    "segment cut": (lambda grid: cut(grid / SEGMENT), "the journal has no ending"),
+    "journal gone": (lambda grid: shutil.rmtree((grid / SEGMENT).parent), "the journal has no ending"),
+    "transcript gone": (lambda grid: (grid / FIRST).unlink(), "its transcript is not there"),
+    "transcript in the place of another": (
+        lambda grid: (grid / FIRST).replace(grid / SECOND),
+        "its transcript is not what was acknowledged",
+    ),
+}
+REFUSED: Mapping[str, tuple[Callable[[Path], object], str]] = {
+    "record gone": (lambda grid: (grid / "grid.yaml").unlink(), "small"),
+    "record cut": (lambda grid: cut(grid / "grid.yaml"), "grid.yaml cannot be read"),
+    "settings cut": (lambda grid: cut(grid / EXPERIMENT), f"{EXPERIMENT} cannot be read"),
+}
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory in which a grid of two was played to its end; not to be changed."""
+    lab = Lab(path=tmp_path_factory.mktemp("grid"))
+    lab.play(lab.write({**experiment(conversations=2), "_grid": {"sweep": {"seed": [1, 2]}}}))
+    return lab.path
+
+
+@pytest.fixture
+def run(lab: Lab, played: Path) -> RunDir:
+    """The directory of that grid, in the working directory."""
+    shutil.copytree(played, lab.path, dirs_exist_ok=True)
+    return lab.run_dir()
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_to_one_combination_is_found_and_mended_by_the_command_of_the_grid(
+    lab: Lab, run: RunDir, at_once: AtOnce, damage: str
+) -> None:
+    harm, words = DAMAGE[damage]
+    made = ("experiments", "transcripts", "small_index.jsonl")
+    whole = {path: path.read_bytes() for name in made for path in files_of(run.path / name)}
+    harm(run.path)
+
+    assert words in at_once("verify runs/small").ends(Exit.FAILURES).stdout
+    at_once("small.yaml --quiet").done()
+
+    assert {path: path.read_bytes() for name in made for path in files_of(run.path / name)} == whole
+    assert stale_files(run.path) == []
+    lab.verified(run.path)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("damage", REFUSED)
+def test_record_of_a_grid_that_cannot_be_read_is_refused_by_name_and_nothing_changes(
+    lab: Lab, run: RunDir, at_once: AtOnce, damage: str
+) -> None:
+    harm, words = REFUSED[damage]
+    harm(run.path)
+
+    with lab.unchanged():
+        for verb in ("verify runs/small", "status runs/small", "show runs/small", "repair runs/small", "small.yaml"):
+            at_once(verb).ends(Exit.BAD_INPUT, words)
+
+
+@pytest.mark.ci
+def test_repair_sets_a_transcript_aside_that_was_renamed_to_one_of_another_combination(
+    lab: Lab, run: RunDir, at_once: AtOnce
+) -> None:
+    whole = run.path.joinpath(FIRST).read_bytes()
+    run.path.joinpath(FIRST).rename(run.path / "transcripts/small-seed-2-000007.json")
+
+    assert "small-seed-2-000007.json: it was never acknowledged" in at_once("verify runs/small").ends(1).stdout
+    at_once("repair runs/small").done()
+
+    assert run.path.joinpath("damaged/small-seed-2-000007.json").read_bytes() == whole
+    assert run.path.joinpath(FIRST).read_bytes() == whole
+    lab.verified(run.path)
+
+
+@pytest.mark.ci
+def test_command_of_the_grid_ends_leases_that_workers_left_when_all_had_ended(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_args: object) -> NoReturn:
+        raise StoreError("cannot write: no space left on device")
+
+    file = lab.write({**experiment(conversations=2), "_grid": {"sweep": {"seed": [1, 2]}}})
+    with monkeypatch.context() as broken:
+        broken.setattr(session, "end_leases", refuse)
+        at_once(f"{file} --shard auto/2 --out shared --quiet").ends(Exit.STORAGE_FAILED)
+    assert [*(lab.path / "shared/leases").glob("*.json")]
+
+    at_once(f"{file} --out shared --quiet").done()
+
+    assert not [*(lab.path / "shared/leases").glob("*.json")]
+    at_once(f"{file} --shard auto/2 --out shared").done(told="nothing to run")
+    assert stale_files(lab.path / "shared") == []
+    lab.verified(lab.path / "shared")
+
+
+def files_of(path: Path) -> list[Path]:
+    return sorted(path.iterdir()) if path.is_dir() else [path]
