@@ -182,8 +182,8 @@ class GridRun(Recorder):
         super().__init__(session, lock)
         self.record = record
         self._directory = directory
-        noted = _noted_usage(directory, record.name, Disk())
-        known = at_least(noted, _recorded_usage(_usages(directory, record)))
+        noted = _noted_usage(directory, record.name, session.disk)
+        known = at_least(noted, _recorded_usage(_usages(session.disk, directory, record)))
         self._lost: JsonObject = {} if known == noted else {"models": accounting_since(known, noted)["models"]}
         """What combinations recorded, and earlier sessions that were killed did not note."""
 
@@ -324,7 +324,9 @@ def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None) -> 
 
 def grid_usage(directory: Path, name: str) -> JsonObject:
     """What is noted of the engines of a grid, and at least what its combinations recorded."""
-    return at_least(_noted_usage(directory, name, Disk()), _recorded_usage(_usages(directory, read_grid(directory))))
+    disk = Disk()
+    record = read_grid(directory, disk=disk)
+    return at_least(_noted_usage(directory, name, disk), _recorded_usage(_usages(disk, directory, record)))
 
 
 def _noted_usage(directory: Path, name: str, disk: Disk) -> JsonObject:
@@ -334,10 +336,10 @@ def _noted_usage(directory: Path, name: str, disk: Disk) -> JsonObject:
     return reduce(merge_accounting, (worker.usage for worker in workers), known)
 
 
-def _usages(directory: Path, record: GridRecord | None) -> Iterator[JsonObject]:
+def _usages(disk: Disk, directory: Path, record: GridRecord | None) -> Iterator[JsonObject]:
     """What is noted in each combination."""
     paths = [directory / entry.slug for entry in (() if record is None else record.entries) if entry.is_asked]
-    return (read_run(path).accounting for path in paths if has_run(path))
+    return (read_run(path, disk=disk).accounting for path in paths if has_run(path, disk=disk))
 
 
 def _recorded_usage(usages: Iterable[JsonObject]) -> JsonObject:

@@ -67,15 +67,15 @@ def resolved(seed: int = 1, description: str = "a toy") -> JsonObject:
 
 
 def plan(n: int, first: int = 0) -> Plan:
-    return Plan(range(first, n), name_of=lambda i: f"{NAME}_{i:05d}", make=_task)
+    return Plan(range(first, n), name_of=lambda i: f"{NAME}_{i:05d}", make=made)
 
 
 def shared_plan(n: int) -> Plan:
     """The same tasks for workers, who find the index of a task in its name."""
-    return Plan(range(n), name_of=lambda i: task_name(NAME, i), make=_task)
+    return Plan(range(n), name_of=lambda i: task_name(NAME, i), make=made)
 
 
-def _task(index: int, task_id: str) -> Task:
+def made(index: int, task_id: str) -> Task:
     agent = Agent(agent_id="Ann", definition="player", model="m", seat=0, slot=0, sampling=Sampling(stop=("\n",)))
     return Task(index=index, task_id=task_id, seed=stable_hash(index), agents=(agent,))
 
