@@ -20,12 +20,11 @@ from mac_runner.types import JsonObject
 
 
 class RunHead(NamedTuple):
-    """What says what a run is. `planned` are its tasks with their indexes, and `ended` those that the manifest says."""
+    """What says what a run is. `planned` are its tasks with their indexes."""
 
     layout: Layout
     resolved: JsonObject
     planned: Mapping[str, int]
-    ended: frozenset[str]
 
 
 def has_run(directory: Path, *, disk: Disk | None = None) -> bool:
@@ -46,11 +45,7 @@ def read_head(directory: Path, *, disk: Disk | None = None) -> RunHead:
     if not isinstance(name, str):
         raise RunDirectoryError(f"{layout.config} names no experiment; put back the file that the run wrote")
     layout = replace(layout, experiment_name=name)
-    if layout.grid is not None:
-        return RunHead(layout, resolved, planned_in_grid(disk, layout), frozenset(ended_in(disk, layout)))
-    found = read_manifest(disk, layout)
-    ended = frozenset(task_id for task_id in found.planned if found.statuses[task_id] in ("finished", "failed"))
-    return RunHead(layout, resolved, found.planned, ended)
+    return RunHead(layout, resolved, read_planned(disk, layout))
 
 
 def layout_of(directory: Path, *, disk: Disk | None = None) -> Layout:
@@ -60,14 +55,24 @@ def layout_of(directory: Path, *, disk: Disk | None = None) -> Layout:
     return layout if layout.grid is None else read_head(directory, disk=disk).layout
 
 
-def planned_in_grid(disk: Disk, layout: Layout) -> dict[str, int]:
-    """The tasks of a combination, as its sessions planned them, and its shards."""
+def read_planned(disk: Disk, layout: Layout) -> dict[str, int]:
+    """The tasks of a run by its manifest; of a combination, as its sessions planned them, and its shards."""
+    if layout.grid is None:
+        return read_manifest(disk, layout).planned
     leases = read_leases(disk, layout)
     indexes = set(range(0 if leases is None else leases.conversations))
     for session in journal.heads(disk, layout):
         for first, last, step in session.planned:
             indexes.update(range(first, last + 1, step))
     return {task_name(layout.experiment_name, index): index for index in sorted(indexes)}
+
+
+def ended_by_manifest(disk: Disk, layout: Layout) -> frozenset[str]:
+    """The tasks of a run that have ended by its manifest. That of a grid is searched whole for each combination."""
+    if layout.grid is not None:
+        return frozenset(ended_in(disk, layout))
+    found = read_manifest(disk, layout).statuses
+    return frozenset(task_id for task_id, status in found.items() if status in ("finished", "failed"))
 
 
 def event_logs(directory: Path, *, disk: Disk | None = None) -> list[Path]:

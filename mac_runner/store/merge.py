@@ -27,7 +27,7 @@ from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.fork import ForkRecord, merged_fork
-from mac_runner.store.head import places_of_work, read_head
+from mac_runner.store.head import ended_by_manifest, places_of_work
 from mac_runner.store.identity import describe, encode_config, listed, repair_advice, run_command
 from mac_runner.store.layout import (
     CONFIG,
@@ -170,7 +170,7 @@ def _account(run: RunContents, plan: Plan) -> _Source:
     orphans = found - state.endings.keys() - superseded(disk, layout, state.attempts, state.reopened)
     claims = claimed_rows(disk, layout, state.endings.__contains__)
     rows, refused = adopted(disk, layout, plan, orphans, claims, state.attempts)
-    lost = (lost_endings(read_head(layout.directory, disk=disk), state) | claims.keys()) - found - state.reopened
+    lost = (lost_endings(ended_by_manifest(disk, layout), state) | claims.keys()) - found - state.reopened
     flaws = {row_id(row): flaw for row in run.rows() if (flaw := run.flaw(row)) is not None}
     for task_id, why in refused.items():
         flaws[task_id] = f"{layout.transcript(task_id)} is not acknowledged by the journal, and {why}"

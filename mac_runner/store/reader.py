@@ -22,7 +22,7 @@ from mac_runner.printable import counted
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.fork import ForkRecord, read_fork
-from mac_runner.store.head import RunHead, event_logs, places_of_work, read_head
+from mac_runner.store.head import ended_by_manifest, event_logs, places_of_work, read_head, read_planned
 from mac_runner.store.identity import (
     begun_with,
     describe,
@@ -61,8 +61,6 @@ class RunContents:
     counts: Counts
     state: RunState
     disk: Disk
-    lost: int = 0
-    """How many conversations have ended by the manifest, and their endings are not in the journal."""
 
     @property
     def experiment_name(self) -> str:
@@ -80,6 +78,13 @@ class RunContents:
         """What the sessions used and ended (`RunState.accounting`)."""
         self.state.count_recorded(self.disk, self.layout)
         return self.state.accounting()
+
+    @property
+    def lost(self) -> int:
+        """How many conversations have ended by the manifest, and their endings are not in the journal."""
+        ended = ended_by_manifest(self.disk, self.layout)
+        # Those that ended after this was read are in the journal by now.
+        return len(lost_endings(ended, self.state) and lost_endings(ended, read_state(self.disk, self.layout)))
 
     @property
     def shard(self) -> Shard | None:
@@ -128,7 +133,7 @@ class RunContents:
     def planned(self) -> dict[str, int]:
         """Every planned task, with its index."""
         done = {task_id: ending.task_index for task_id, ending in self.state.endings.items()}
-        return {**read_head(self.layout.directory, disk=self.disk).planned, **done}
+        return {**read_planned(self.disk, self.layout), **done}
 
     def failed(self) -> set[str]:
         """The tasks whose conversations have failed."""
@@ -269,16 +274,15 @@ def read_run(directory: Path, *, disk: Disk | None = None) -> RunContents:
     statuses = Counter(ending.status for ending in state.endings.values())
     planned = len(head.planned.keys() | state.endings.keys())
     counts = Counts(planned=planned, finished=statuses["finished"], failed=statuses["failed"])
-    lost = len(lost_endings(head, state))
-    return RunContents(layout=head.layout, resolved=head.resolved, counts=counts, state=state, disk=disk, lost=lost)
+    return RunContents(layout=head.layout, resolved=head.resolved, counts=counts, state=state, disk=disk)
 
 
-def lost_endings(head: RunHead, state: RunState) -> frozenset[str]:
-    """The tasks that have ended by the manifest, which is read first, and have no ending in the journal.
+def lost_endings(ended: frozenset[str], state: RunState) -> frozenset[str]:
+    """The tasks that have `ended` by the manifest, which was read first, and have no ending in the journal.
 
     There are none where the journal is whole: the manifest is behind it, and never ahead.
     """
-    return head.ended - state.endings.keys() - state.reopened
+    return ended - state.endings.keys() - state.reopened
 
 
 def lost_words(directory: Path, lost: int) -> str:
@@ -333,6 +337,7 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
     disk, machine = disk or Disk(), machine or Machine()
     head = read_head(directory, disk=disk)
     layout = head.layout
+    ended = ended_by_manifest(disk, layout)
     state = read_state(disk, layout)
     state.count_recorded(disk, layout)
     failures: list[JsonObject] = []
@@ -357,7 +362,7 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
         counts=counts.as_json(),
         policies=state.policies_json(),
         speakers=recorded_speakers(head.resolved),
-        lost=len(lost_endings(head, state)),
+        lost=len(lost_endings(ended, state)),
         shards=shards_standing(disk, machine, layout, state),
     )
 

@@ -30,7 +30,7 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Plan
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
-from mac_runner.store.head import planned_in_grid
+from mac_runner.store.head import read_planned
 from mac_runner.store.layout import Layout, task_id_of, traced_task_of, traces_beside
 from mac_runner.store.manifest import Manifest, read_manifest, write_index
 from mac_runner.store.records import entry, lines, row_id
@@ -425,7 +425,7 @@ def _manifest(disk: Disk, layout: Layout, tasks: Plan, state: RunState, repairs:
     """Everything that is planned now or was before, and how far it is."""
     planned: dict[str, int] = {}
     if not is_anew and layout.lease is None and layout.grid is not None:
-        planned = planned_in_grid(disk, layout)
+        planned = read_planned(disk, layout)
     elif not is_anew and layout.is_whole and disk.exists(layout.manifest):
         try:
             planned = read_manifest(disk, layout).planned

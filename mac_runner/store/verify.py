@@ -19,7 +19,7 @@ from mac_runner.printable import counted
 from mac_runner.results import number, section
 from mac_runner.store import journal
 from mac_runner.store.disk import TEMPORARY_PREFIX, Disk
-from mac_runner.store.head import RunHead, layout_of, places_of_work, read_head
+from mac_runner.store.head import ended_by_manifest, layout_of, places_of_work, read_head
 from mac_runner.store.layout import (
     EXPERIMENTS,
     HIDDEN,
@@ -164,8 +164,8 @@ def verify_run(
 ) -> VerifyReport:
     """Check a run directory. Raises RunDirectoryError when there is none."""
     disk, machine = disk or Disk(), machine or Machine()
-    head = read_head(directory, disk=disk)
-    layout = head.layout
+    layout = read_head(directory, disk=disk).layout
+    ended = ended_by_manifest(disk, layout)
     motion = _Motion(disk, layout, machine)
     found_there = _read_journal(disk, layout)
     if found_there.malformed:
@@ -176,7 +176,7 @@ def verify_run(
     found = [
         *found_there.damaged,
         *_account_findings(found_there),
-        *_ending_findings(head, state),
+        *_ending_findings(layout, ended, state),
         *_transcript_findings(disk, layout, rows, state.attempts, rebuild),
         *_attempt_findings(disk, layout, rows, state.attempts, rebuild),
         *_stray_findings(disk, layout, rows),
@@ -305,10 +305,10 @@ def _account_findings(found: _Journal) -> Iterator[Finding]:
             yield Finding(FindingKind.MISMATCHED, text)
 
 
-def _ending_findings(head: RunHead, state: RunState) -> Iterator[Finding]:
-    for task_id in sorted(lost_endings(head, state)):
+def _ending_findings(layout: Layout, ended: frozenset[str], state: RunState) -> Iterator[Finding]:
+    for task_id in sorted(lost_endings(ended, state)):
         text = (
-            f"{task_id}: it has ended by {head.layout.manifest.name}, and the journal has no ending; running the "
+            f"{task_id}: it has ended by {layout.manifest.name}, and the journal has no ending; running the "
             "experiment again takes over its transcript, or plays it again"
         )
         yield Finding(FindingKind.LOST, text, task_id, Remedy.RUN)

@@ -270,7 +270,7 @@ class Follower:
         marks = (mark_of(layout.config), mark_of(layout.manifest), *self._disk.names(layout.journal))
         if self._tail is not None and marks == self._marks:
             return
-        layout, resolved, self._planned, _ = read_head(self.directory, disk=self._disk)
+        layout, resolved, self._planned = read_head(self.directory, disk=self._disk)
         self._shard = read_shard(self._disk, layout.root)
         if self._tail is None or resolved != self._resolved or layout != self._layout:
             # Pages know rows by their version: those of another run are never taken for rows of this one.
