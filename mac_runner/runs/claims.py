@@ -17,7 +17,7 @@ from mac_runner.plan import Shard
 from mac_runner.printable import counted
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.runs.stream import OpenRun
-from mac_runner.runs.summary import grid_results
+from mac_runner.runs.summary import write_grid
 from mac_runner.store import Disk, LeasesRecord, open_grid
 from mac_runner.store.grid import join_grid
 from mac_runner.store.layout import SUMMARY
@@ -216,6 +216,5 @@ def _finish_grid(chosen: ExperimentSet, open_whole: Callable[[Setup], OpenRun], 
             _finish(setup, open_whole)
         if is_ended := all(map(is_finished, chosen.setups)):
             grid.note_workers()
-            results = grid_results(chosen, grid.record, grid.accounting(), lambda _setup: True)
-            grid.write_tables(results.files())
+            write_grid(chosen, grid, lambda _setup: True)
     return is_ended

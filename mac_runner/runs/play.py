@@ -30,7 +30,7 @@ from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet, local_fl
 from mac_runner.runs.policies import PolicyPlan, PolicyRequest, check_policies, plan_policies
 from mac_runner.runs.setup import ExperimentSet, Setup, located
 from mac_runner.runs.stream import ConversationStream, Joining, Listed, OnEnded, OpenRun, Supply, open_setup
-from mac_runner.runs.summary import grid_results, summary_of
+from mac_runner.runs.summary import Combinations, grid_results, summary_of, write_grid
 from mac_runner.scheduler import Progress, run_pooled
 from mac_runner.scheduler.policies import Policies
 from mac_runner.status import Display, Meter, StatusFrame, Tally, read_progress, tick
@@ -231,10 +231,7 @@ class Player:
                 session = _Session(self, stream, progress, title, grid.profile, concurrency, policies=policies)
                 is_done = event_loop.run(session.play(phases, fleet))
             found = {setup.slug: setup.survey().is_complete for setup in pending}
-            results = grid_results(
-                grid, grid_run.record, grid_run.accounting(), lambda setup: found.get(setup.slug, True)
-            )
-            grid_run.write_tables(results.files())
+            results = write_grid(grid, grid_run, lambda setup: found.get(setup.slug, True))
         if all(found.values()):
             self.on_complete(grid.directory)
         ended = _grid_ended(results.summary)
@@ -375,16 +372,13 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
         _write_summary(setup.directory, summary, clock)
         return Results(summary, f"all {len(setup.tasks)} conversations have ended already")
     assert chosen.known is not None
-    accounting = grid_usage(chosen.directory, chosen.name)
-    results = grid_results(chosen, chosen.known, accounting, lambda _setup: True)
-    if not is_whole_written(Disk(), chosen.directory, chosen.known):
+    found = Combinations()
+    if not is_whole_written(Disk(), chosen.directory, chosen.known, found.add):
         with locked(Disk(), chosen.directory, clock):
             refresh(Disk(), chosen.directory, at=iso(clock.utc_now()))
-    summaries = {
-        f"{SUMMARIES}/{row.slug}.json": encode_for_reading(row.summary)
-        for row in results.rows
-        if row.summary is not None
-    }
+    accounting = grid_usage(chosen.directory, chosen.name, found.usages)
+    results = grid_results(chosen, chosen.known, accounting, found.summaries, lambda _setup: True)
+    summaries = {f"{SUMMARIES}/{slug}.json": encode_for_reading(summary) for slug, summary in found.summaries.items()}
     write_tables(chosen.directory, summaries | results.files(), clock=clock)
     ended = f"all {len(chosen.setups)} combinations are complete"
     return Results(results.summary, ended, results.rows, results.compared)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -36,6 +36,7 @@ from mac_runner.store import (
     read_run,
 )
 from mac_runner.store.fork import fork_summary
+from mac_runner.store.grid import GridRun
 from mac_runner.types import JsonObject
 
 
@@ -89,20 +90,56 @@ class GridResults(NamedTuple):
         return {"grid.csv": csv_bytes(table), **typed, **compared, "summary.json": encode_for_reading(self.summary)}
 
 
+class Combinations:
+    """The summary of each combination that has begun, and what it used, taken as they are read."""
+
+    def __init__(self) -> None:
+        self.summaries: dict[str, JsonObject] = {}
+        self.usages: list[JsonObject] = []
+        """Of those that are asked for."""
+
+    def add(self, known: GridEntry, contents: RunContents) -> None:
+        """Take what is needed of a combination that was read."""
+        if known.is_asked:
+            # Not its summary.json, which is for readers: what the directory holds now.
+            self.summaries[known.slug] = summary_of(contents)
+            self.usages.append(contents.accounting)
+
+    def read(self, directory: Path, entries: Iterable[GridEntry]) -> None:
+        """Read and take those that have begun."""
+        for known in entries:
+            if has_run(directory / known.slug):
+                self.add(known, read_run(directory / known.slug))
+
+
 def grid_results(
-    grid: ExperimentSet, record: GridRecord, accounting: JsonObject, is_complete: Callable[[Setup], bool]
+    grid: ExperimentSet,
+    record: GridRecord,
+    accounting: JsonObject,
+    summaries: Mapping[str, JsonObject],
+    is_complete: Callable[[Setup], bool],
 ) -> GridResults:
-    """Read the run directories of the combinations that are asked for."""
+    """The results of the combinations that are asked for, by the summaries of those that have begun."""
     by_slug = {entry.slug: entry for entry in record.entries}
     return _results(
         grid.directory,
         record,
         [by_slug[setup.slug] for setup in grid.setups],
         accounting,
+        summaries,
         complete=sum(map(is_complete, grid.setups)),
         left_out=grid.left_out,
         declared=grid.declared,
     )
+
+
+def write_grid(grid: ExperimentSet, run: GridRun, is_complete: Callable[[Setup], bool]) -> GridResults:
+    """Write what is derived of all combinations at the end of a session, each of which is read once."""
+    found = Combinations()
+    run.write_whole(found.add)
+    results = grid_results(grid, run.record, run.accounting(), found.summaries, is_complete)
+    run.write_tables(results.files())
+    return results
 
 
 def recorded_grid_results(directory: Path) -> GridResults:
@@ -110,11 +147,14 @@ def recorded_grid_results(directory: Path) -> GridResults:
     record = read_grid(directory)
     assert record is not None, "it is a grid"
     baseline, primary = recorded_baseline(record), record.report.get("primary")
+    found = Combinations()
+    found.read(directory, record.entries)
     return _results(
         directory,
         record,
         [entry for entry in record.entries if entry.is_asked],
-        grid_usage(directory, record.name),
+        grid_usage(directory, record.name, found.usages),
+        found.summaries,
         complete=read_grid_standing(directory).complete,
         left_out=[entry.slug for entry in record.entries if not entry.is_asked],
         declared=None if baseline is None else Declared(baseline, primary if isinstance(primary, str) else None),
@@ -143,19 +183,14 @@ def _results(
     record: GridRecord,
     entries: Sequence[GridEntry],
     accounting: JsonObject,
+    summaries: Mapping[str, JsonObject],
     *,
     complete: int,
     left_out: Sequence[str],
     declared: Declared | None,
 ) -> GridResults:
     rows = tuple(
-        GridRow(
-            slug=entry.slug,
-            values=entry.values,
-            session=entry.session,
-            # Not its summary.json, which is for readers: what the directory holds now.
-            summary=summary_of(read_run(directory / entry.slug)) if has_run(directory / entry.slug) else None,
-        )
+        GridRow(slug=entry.slug, values=entry.values, session=entry.session, summary=summaries.get(entry.slug))
         for entry in entries
     )
     summary = summarise_grid(

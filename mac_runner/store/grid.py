@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import zip_longest
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import yaml
 
@@ -31,7 +31,7 @@ from mac_runner.store.leases import directories_in, rivals
 from mac_runner.store.lock import RunLock, locked, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, index_line, read_manifest, write_manifest
-from mac_runner.store.reader import Standing, added_counts, read_run, read_standing
+from mac_runner.store.reader import RunContents, Standing, added_counts, read_run, read_standing
 from mac_runner.store.records import encode_json, entry, foreign_format, lines, objects
 from mac_runner.store.run_state import (
     RECORDED,
@@ -93,6 +93,14 @@ class GridRecord:
         here = {known.identity for known in self.entries}
         joined = [replace(wanted, session=session) for wanted in new.entries if wanted.identity not in here]
         return replace(new, entries=(*kept, *joined))
+
+
+OnRead: TypeAlias = Callable[[GridEntry, RunContents], object]
+"""Receives each combination that has begun, once it is read; it keeps what is needed of it, and not all."""
+
+
+def _unnoted(_known: GridEntry, _contents: RunContents) -> None:
+    """Nothing is needed of a combination."""
 
 
 def is_grid(directory: Path, *, disk: Disk | None = None) -> bool:
@@ -206,29 +214,36 @@ class GridRun(Recorder):
         self.drain()
         return grid_accounting(self._directory, self.record.name, disk=self._log.disk)
 
-    def write_tables(self, files: Mapping[str, bytes]) -> None:
-        """Put files into the directory, those with other contents are replaced; and write index and manifest."""
+    def write_whole(self, on_read: OnRead) -> None:
+        """Write index and manifest, and give each combination as it is read for that."""
         self.begin()
         self.drain()
-        write_whole(self._log.disk, self._log.layout, self.record, at=iso(self._log.clock.utc_now()))
+        write_whole(self._log.disk, self._log.layout, self.record, on_read, at=iso(self._log.clock.utc_now()))
+
+    def write_tables(self, files: Mapping[str, bytes]) -> None:
+        """Put files into the directory; those with other contents are replaced."""
+        self.begin()
+        self.drain()
         _put_all(self._log.disk, self._directory, files)
 
 
-def write_whole(disk: Disk, layout: Layout, record: GridRecord, *, at: str) -> None:
+def write_whole(disk: Disk, layout: Layout, record: GridRecord, on_read: OnRead = _unnoted, *, at: str) -> None:
     """Write index and manifest of all combinations, in their order, each in the order of its tasks."""
     manifest = Manifest(record.name, {}, is_ordered=True)
-    disk.write_atomic(layout.index, _index_lines(disk, layout, record, manifest))
+    disk.write_atomic(layout.index, _index_lines(disk, layout, record, manifest, on_read))
     write_manifest(disk, layout, manifest, updated_at=at)
 
 
-def is_whole_written(disk: Disk, directory: Path, record: GridRecord) -> bool:
-    """Whether index and manifest are what the journals of all combinations say."""
+def is_whole_written(disk: Disk, directory: Path, record: GridRecord, on_read: OnRead) -> bool:
+    """Whether index and manifest are what the journals of all combinations say, each of which is read."""
     layout, manifest = (
         Layout(directory=directory, experiment_name=record.name),
         Manifest(record.name, {}, is_ordered=True),
     )
     found = (line.data + b"\n" for line in lines(disk.chunks(layout.index)))
-    if not all(line == right for line, right in zip_longest(found, _index_lines(disk, layout, record, manifest))):
+    right = _index_lines(disk, layout, record, manifest, on_read)
+    # Also behind a difference, since all combinations are to be read.
+    if sum(line != other for line, other in zip_longest(found, right)):
         return False
     try:
         return read_manifest(disk, layout).statuses == dict(manifest.statuses())
@@ -242,12 +257,15 @@ def refresh(disk: Disk, directory: Path, *, at: str) -> None:
         write_whole(disk, Layout(directory=directory, experiment_name=record.name), record, at=at)
 
 
-def _index_lines(disk: Disk, layout: Layout, record: GridRecord, manifest: Manifest) -> Iterator[bytes]:
+def _index_lines(
+    disk: Disk, layout: Layout, record: GridRecord, manifest: Manifest, on_read: OnRead
+) -> Iterator[bytes]:
     """The rows of each combination with its name and its values; notes its tasks in the manifest."""
     for known in record.entries:
         if not has_run(layout.directory / known.slug, disk=disk):
             continue
         contents = read_run(layout.directory / known.slug, disk=disk)
+        on_read(known, contents)
         manifest.plan(contents.planned())
         for task_id, ending in contents.state.endings.items():
             manifest.settle(task_id, ending.status)
@@ -322,11 +340,11 @@ def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None) -> 
     return {**state.total, "sessions": dict(began)}
 
 
-def grid_usage(directory: Path, name: str) -> JsonObject:
-    """What is noted of the engines of a grid, and at least what its combinations recorded."""
+def grid_usage(directory: Path, name: str, usages: Iterable[JsonObject] | None = None) -> JsonObject:
+    """What is noted of the engines of a grid, and at least what its combinations recorded: by their `usages`."""
     disk = Disk()
-    record = read_grid(directory, disk=disk)
-    return at_least(_noted_usage(directory, name, disk), _recorded_usage(_usages(disk, directory, record)))
+    found = _usages(disk, directory, read_grid(directory, disk=disk)) if usages is None else usages
+    return at_least(_noted_usage(directory, name, disk), _recorded_usage(found))
 
 
 def _noted_usage(directory: Path, name: str, disk: Disk) -> JsonObject:

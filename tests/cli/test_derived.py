@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from mac_runner.runs.testing import run_tables
-from mac_runner.store import without_timing
+from mac_runner.store import Disk, without_timing
 from mac_runner.store.testing import encode_json
 from mac_runner.viewer.testing import RunSource
 from tests.attacks.mutation import places
@@ -68,6 +69,22 @@ def test_damaged_files_of_a_grid_are_written_again_by_its_command(grid: Path, at
         each[grid / MANIFEST] = encode_json(without_timing(json.loads(each[grid / MANIFEST])))
     assert found == whole
     assert stale_files(grid) == []
+
+
+def test_command_of_a_grid_that_is_over_reads_its_manifest_and_its_index_once(
+    grid: Path, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: Counter[str] = Counter()
+
+    def chunks(disk: Disk, path: Path, start: int = 0) -> Iterator[bytes]:
+        reads[str(path.resolve().relative_to(grid.resolve()))] += 1
+        return plain(disk, path, start)
+
+    plain = Disk.chunks
+    monkeypatch.setattr(Disk, "chunks", chunks)
+    at_once("small.yaml --quiet").done()
+
+    assert reads[MANIFEST] == reads[INDEX] == 1
 
 
 def test_number_altered_in_the_summary_of_a_combination_does_not_reach_the_table(grid: Path, at_once: AtOnce) -> None:
