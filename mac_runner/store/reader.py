@@ -443,7 +443,9 @@ def survey(
         half_done=len(half_done),
         recorded_replies=sum(len(recorded[task_id]) for task_id in half_done),
         changed_settings=tuple(describe(change) for change in changed or ()),
-        is_complete=changed is not None and not changed and _is_final(disk, layout, tasks),
+        is_complete=changed is not None
+        and not changed
+        and (_is_final(disk, layout, tasks) if layout.is_whole else _is_part_over(disk, layout, tasks, state, sizes)),
         policies=state.policies,
         ended=endings.keys(),
     )
@@ -478,19 +480,26 @@ def _changes(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | No
     return None if found is None else (*found.identity, *found.runtime)
 
 
+def _is_part_over(
+    disk: Disk, layout: Layout, tasks: Plan, state: RunState, sizes: Mapping[str | None, int | None]
+) -> bool:
+    """Whether these conversations have ended, with their transcripts there: manifest and index are of the whole."""
+    if layout.lease is None and disk.exists(layout.leases):
+        return False
+    ended = {task_id: ending.size_bytes for task_id, ending in state.endings.items()}
+    is_done = all(task_id in ended and sizes.get(task_id) == ended[task_id] for task_id, _ in tasks.ids())
+    return is_done and not any(trace_flaws(disk, layout, state, is_thorough=False))
+
+
 def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
     """Whether all is done, and manifest and index are in their final form. Checks what is cheap first.
 
     A process that was killed while it wrote them a last time left a temporary file, which a start removes.
     """
-    if layout.lease is None and disk.exists(layout.leases):
-        return False
     if not layout.is_whole:
-        state, sizes = read_state(disk, layout), transcript_sizes(disk, layout, (task_id for task_id, _ in tasks.ids()))
-        ended = {task_id: ending.size_bytes for task_id, ending in state.endings.items()}
-        is_done = all(task_id in ended and sizes.get(task_id) == ended[task_id] for task_id, _ in tasks.ids())
-        return is_done and not any(trace_flaws(disk, layout, state, is_thorough=False))
-    if not disk.exists(layout.manifest) or any(map(disk.strays, layout.swept)):
+        sizes = transcript_sizes(disk, layout, (task_id for task_id, _ in tasks.ids()))
+        return _is_part_over(disk, layout, tasks, read_state(disk, layout), sizes)
+    if disk.exists(layout.leases) or not disk.exists(layout.manifest) or any(map(disk.strays, layout.swept)):
         return False
     try:
         known = read_manifest(disk, layout)
