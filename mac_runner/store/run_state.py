@@ -88,7 +88,8 @@ class SessionStanding:
 class RunState:
     """What the records of a journal say up to the last one applied."""
 
-    def __init__(self, *, with_digests: bool = False) -> None:
+    def __init__(self, *, with_digests: bool = False, holds: Callable[[str], bool] = lambda _task_id: True) -> None:
+        """Of a part of a run it has only the tasks that this `holds`: sessions of the whole run have others too."""
         self.sessions: list[SessionStanding] = []
         """In the order of their numbers."""
         self.endings: dict[str, Ending] = {}
@@ -98,6 +99,7 @@ class RunState:
         self.deaths: dict[str, Counter[str]] = {}
         """How often an engine died on each turn, by task; only of tasks that are not done."""
         self._with_digests = with_digests
+        self._holds = holds
 
         self.policies: dict[str, list[PolicyVersion]] = {}
         """The versions that each model had, in their order."""
@@ -128,6 +130,8 @@ class RunState:
                 session.engines = None if served is None else convert(served, dict[str, str])
             case "checkpoint":
                 session.usage, session.counted_to, session.since = entry(record, "usage", dict), end, {}
+            case "death" | "retry" if not self._holds(str(record["id"])):
+                pass
             case "death":
                 self.deaths.setdefault(str(record["id"]), Counter())[entry(record, "turn", str)] += 1
             case "policy":
@@ -153,8 +157,12 @@ class RunState:
         session.since = found if session.engines is None or not found else {RECORDED: found}
 
     def _end(self, row: DoneRow, session: SessionStanding) -> None:
-        task_id, found = row.task_id, _checked(row)
         session.ended += 1
+        task_id = row.task_id
+        # A shard may be one of hundreds, so the rows of the others are not read.
+        if not self._holds(task_id):
+            return
+        found = _checked(row)
         session.turns_ended += found.counts.turns
         self.deaths.pop(task_id, None)
         for model, (first, _) in found.policy.items():
@@ -194,12 +202,6 @@ class RunState:
         for task_id, ending in self.endings.items():
             manifest.settle(task_id, ending.status)
         return manifest
-
-    def keep(self, holds: Callable[[str], bool]) -> None:
-        """Forget the tasks that are not of a shard: sessions of the whole run have those too."""
-        self.endings = {task_id: ending for task_id, ending in self.endings.items() if holds(task_id)}
-        self.attempts = {task_id: rows for task_id, rows in self.attempts.items() if holds(task_id)}
-        self.deaths = {task_id: turns for task_id, turns in self.deaths.items() if holds(task_id)}
 
     @property
     def usage(self) -> JsonObject:
@@ -271,7 +273,7 @@ class RunState:
 
 def read_state(disk: Disk, layout: Layout, *, with_digests: bool = False) -> RunState:
     """The state that the journal of a run directory makes. Raises RunDirectoryError when it cannot be read."""
-    state = RunState(with_digests=with_digests)
+    state = RunState(with_digests=with_digests, holds=layout.holds)
     for session in journal.sessions(disk, layout):
         state.begin(session)
         path = layout.segment(session)
@@ -280,8 +282,6 @@ def read_state(disk: Disk, layout: Layout, *, with_digests: bool = False) -> Run
                 state.apply(record, end)
             except ValueError as fault:
                 raise journal.unreadable(path, record, fault) from fault
-    if not layout.is_whole:
-        state.keep(layout.holds)
     return state
 
 

@@ -19,8 +19,10 @@ from mac_runner.plan import Shard
 from mac_runner.store import Disk, GridRecord, LeasesRecord, System, grid_entries, open_grid, read_leases
 from mac_runner.store.testing import (
     LEASES,
+    DoneRow,
     Layout,
     Lease,
+    RecordedRow,
     RunLock,
     begin_leases,
     checkpoint_frame,
@@ -125,6 +127,22 @@ def test_state_under_a_lease_is_that_of_the_run_as_far_as_its_shard_goes(session
         assert state.deaths == {key: value for key, value in whole.deaths.items() if lease.holds(key)}
         assert [*state.rows(disk, mine)] == [each for each in rows if lease.holds(str(each["task_id"]))]
         assert replies(disk, mine, lease.holds) == {key: value for key, value in said.items() if lease.holds(key)}
+
+
+def test_rows_of_other_shards_are_not_taken_apart(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    player.played(run_dir, player.shared_plan(TASKS))
+    taken_apart: set[str] = set()
+    plain: Callable[[DoneRow], RecordedRow] = vars(DoneRow)["parsed"].func
+
+    def parsed(found: DoneRow) -> RecordedRow:
+        taken_apart.add(found.task_id)
+        return plain(found)
+
+    monkeypatch.setattr(DoneRow, "parsed", property(parsed))
+    lease = lease_on(Shard(1, OF))
+    state = read_state(Disk(), Layout(directory=run_dir, experiment_name=player.NAME, lease=lease))
+
+    assert taken_apart == state.endings.keys() == {*filter(lease.holds, TASK_IDS)}
 
 
 def test_conversations_beyond_those_asked_for_now_are_as_whole_as_they_were(run_dir: Path) -> None:
