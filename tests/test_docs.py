@@ -225,7 +225,7 @@ def test_environment_of_the_page_plays_a_grid_and_keeps_the_contract(lab: Lab) -
     assert "of the coin" in shown
     assert f"{coin['rate']:.1%}" in shown
     header, *rows = (lab.path / "coins" / "grid.csv").read_text().splitlines()
-    runs = [path.parent for path in lab.path.glob("coins/*/summary.json")]
+    runs = [lab.path / "coins" / path.stem for path in lab.path.glob("coins/summaries/*.json")]
     assert "coin.right.rate" in header.split(",")
     assert len(rows) == len(runs) == 2
     shown = started(lab, "mac_run.py", "show", str(runs[0]), "0").stdout
