@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Literal, TextIO
 
 from mac_runner.cli.process import Exit, report, say, write_exactly
@@ -36,7 +37,7 @@ from mac_runner.reports.turns import readable
 from mac_runner.results import Column
 from mac_runner.runs.recorded import ended_row, sent_prompt
 from mac_runner.runs.summary import run_tables
-from mac_runner.store import GridEntry, RunContents, begun_combinations, in_wall_clock_order, is_grid, read_run, task_of
+from mac_runner.store import RunContents, begun_combinations, in_wall_clock_order, is_grid, read_run, task_of
 from mac_runner.store.reader import lost_words
 from mac_runner.types import JsonObject
 from mac_runner.views.conversation import parted
@@ -122,7 +123,7 @@ def refuse_grid(directory: Path) -> None:
         return
     begun = begun_combinations(directory)
     raise ConfigError(
-        f"RUN: {directory} is a grid, and GAME is of one of its combinations; name its directory, such as "
+        f"RUN: {directory} is a grid, and GAME is of one of its combinations; name that one, such as "
         f"{directory / begun[0].slug}; there are: {', '.join(printable(entry.slug) for entry in begun)}"
     )
 
@@ -138,19 +139,15 @@ def show_tables(directory: Path, name: str) -> Exit:
 def list_conversations(directory: Path, *, where: Sequence[str], limit: int | None) -> Exit:
     """List the ended conversations of a run, or of each combination of a grid, that meet all conditions."""
     with report() as stream:
-        if not is_grid(directory):
+        if is_grid(directory):
+            _list_grid(directory, where, limit, stream)
+        else:
             _list(read_run(directory), where, limit, stream)
-            return Exit.OK
-        combinations, where = _combinations(begun_combinations(directory), where)
-        for place, entry in enumerate(combinations):
-            values = ", ".join(f"{name}: {value}" for name, value in entry.values.items())
-            stream.write("\n" * (place > 0) + printable(f"{entry.slug} ({values})") + "\n")
-            _list(read_run(directory / entry.slug), where, limit, stream)
     return Exit.OK
 
 
-def _combinations(begun: Sequence[GridEntry], where: Sequence[str]) -> tuple[list[GridEntry], list[str]]:
-    """The combinations that meet the conditions on them and their values; and the conditions on conversations."""
+def _list_grid(directory: Path, where: Sequence[str], limit: int | None, stream: TextIO) -> None:
+    begun = begun_combinations(directory)
     table = value_columns([{"combination": entry.slug, **entry.values} for entry in begun], ())
     columns = {column.name: Column(_KINDS[column.kind]) for column in table}
     conditions = [parse_condition(text, columns) for text in where if name_in(text) in columns]
@@ -158,12 +155,27 @@ def _combinations(begun: Sequence[GridEntry], where: Sequence[str]) -> tuple[lis
     found = [entry for entry, row in zip(begun, rows, strict=True) if all(one.holds(row) for one in conditions)]
     if not found:
         say(f"0 of {len(begun)} combinations listed; here {unmet(conditions)}")
-    return found, [text for text in where if name_in(text) not in columns]
+    of_conversations = [text for text in where if name_in(text) not in columns]
+    for place, entry in enumerate(found):
+        values = ", ".join(f"{name}: {value}" for name, value in entry.values.items())
+        heading = "\n" * (place > 0) + printable(f"{entry.slug} ({values})") + "\n"
+        contents = read_run(directory / entry.slug)
+        _list(contents, of_conversations, limit, stream, heading=heading, of_combinations=columns)
 
 
-def _list(contents: RunContents, where: Sequence[str], limit: int | None, stream: TextIO) -> None:
+def _list(
+    contents: RunContents,
+    where: Sequence[str],
+    limit: int | None,
+    stream: TextIO,
+    *,
+    heading: str = "",
+    of_combinations: Mapping[str, Column] = MappingProxyType({}),
+) -> None:
+    """List the conversations of a run; a misspelt column is answered with those `of_combinations` too."""
     how = listed_run(contents)
-    conditions = [parse_condition(text, how.columns) for text in where]
+    conditions = [parse_condition(text, {**of_combinations, **how.columns}) for text in where]
+    stream.write(heading)
     found = islice(matching(contents.json_rows_in_task_order(), how, conditions), limit)
     printed = 0
     for line in list_lines(found, how, has_failures=contents.counts.failed > 0):

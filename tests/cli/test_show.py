@@ -209,6 +209,15 @@ def test_grid_is_listed_by_combination_and_its_games_are_named_by_directory(at_o
     at_once("show runs/small/seed-1 0").done()
 
 
+def test_grid_is_listed_by_what_it_varies_and_a_misspelt_column_is_answered_with_that_too(at_once: AtOnce) -> None:
+    at_once(experiment(_grid={"sweep": {"seed": [1, 2]}}), "--quiet").done()
+
+    for condition in ("combination=seed-2", "seed>1"):
+        assert at_once("show runs/small --where", condition).stdout.startswith("seed-2 (seed: 2)\nnumber ")
+    refused = at_once("show runs/small --where sed=2").refused("no 'sed'", "combination, ", "seed, ", "turns, ")
+    assert not refused.stdout
+
+
 @pytest.mark.ci
 def test_run_under_way_and_one_that_was_killed_are_listed_as_far_as_they_are(lab: Lab, at_once: AtOnce) -> None:
     process = lab.start_held(800, lab.write(experiment(conversations=10)))
