@@ -161,7 +161,10 @@ def _entries(games: Sequence[_Played]) -> list[list[_Played]]:
         each.cast = {
             side: named[next(iter(team))] if len(team) == 1 else _SEVERAL for side, team in sorted(each.teams.items())
         }
-    settings = _settings([each.values for each in games], [_frozen(each.cast) for each in games])
+    # Whoever plays what only some lobbies have, such as Neutral, says which lobby it is.
+    sides = Counter(side for each in games for side in each.cast)
+    casts = [{side: name for side, name in each.cast.items() if sides[side] == len(games)} for each in games]
+    settings = _settings([each.values for each in games], [*map(_frozen, casts)])
     groups: dict[str, dict[str, _Played]] = {}
     for each in games:
         each.values = {name: each.values[name] for name in settings if name in each.values}

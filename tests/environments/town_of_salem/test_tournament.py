@@ -161,6 +161,24 @@ def test_settings_are_compared_one_at_a_time_over_the_deals_of_all_seeds() -> No
     assert ahead == {"town": [0, 24], "mafia": [24, 0], "neutral": [0, 0]}
 
 
+def test_a_setting_that_decides_which_sides_there_are_is_named_in_each_row() -> None:
+    def combination(lobby: str, heat: float) -> PlayedCombination:
+        one = played(cast("a", "a"), mafia_wins_below(3), values={"game.lobby": lobby, "heat": heat})
+        if lobby == "full":
+            return one
+        whole: list[Any] = [*one.outcomes]
+        outcomes = [
+            (number, {**outcome, "players": [seat for seat in outcome["players"] if seat["role"] != "jester"]}, where)
+            for number, outcome, where in whole
+        ]
+        return one._replace(outcomes=outcomes)
+
+    grid = [combination(lobby, heat) for lobby in ("full", "two sides") for heat in (0.1, 0.9)]
+    found = rows(compare_games(grid, True), "differences")
+
+    assert {row["given"].rpartition("; ")[2] for row in found} == {"lobby full", "lobby two sides"}
+
+
 def test_standings_need_no_library_and_count_games_of_a_deal_together() -> None:
     grid = [played(cast("a", town), mafia_wins_below(5)) for town in "abc"]
     compared = compare_games(grid, has_stats=False)
@@ -262,7 +280,7 @@ def test_memory_is_a_few_bytes_a_game() -> None:
 
 
 @pytest.mark.ci
-def test_deals_that_are_played_several_times_alike_say_no_more_than_once() -> None:
+def test_deals_that_are_wholeseveral_times_alike_say_no_more_than_once() -> None:
     def compared(times: int) -> JsonObject:
         deals = [deal for deal in range(20) for _ in range(times)]
         players = [("a", "b", 7), ("b", "a", 4), ("a", "c", 5), ("c", "a", 2), ("b", "c", 6)]
