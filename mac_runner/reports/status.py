@@ -378,8 +378,10 @@ def grid_status_json(standing: GridStanding, now: datetime) -> JsonObject:
     status = status_json(standing.whole, now)
     if standing.not_begun and status["state"] in ("complete", "failed"):
         status["state"] = "stopped"
-    # What the sessions of a grid ended is known to its combinations alone, so it has neither pace nor time left.
-    del status["session"], status["eta_s"], status["limit"]
+    # What the sessions of a grid ended is known to its combinations alone, so its pace is that of workers or unknown.
+    del status["session"], status["limit"]
+    if standing.not_begun or not section(status, "shards").get("turns_per_s"):
+        del status["eta_s"]
     combinations: list[JsonValue] = [
         {
             "combination": known.slug,
@@ -403,7 +405,7 @@ def grid_status_text(status: JsonObject) -> str:
     """What `grid_status_json` says, for people."""
     listed = objects(status["combinations"])
     eta_s = 0.0 if status["state"] in ("complete", "failed") else None
-    lines = [status_text({**status, "session": None, "eta_s": eta_s}).rstrip("\n")]
+    lines = [status_text({"session": None, "eta_s": eta_s, **status}).rstrip("\n")]
     not_begun = status["not_begun_combinations"]
     uncounted = f", {not_begun} not begun: their conversations are not counted above" if not_begun else ""
     lines.append(f"combinations    {status['complete_combinations']} of {len(listed)} complete{uncounted}")

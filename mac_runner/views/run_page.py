@@ -114,7 +114,7 @@ def grid_page(
         is_live=bool(whole.holder.is_alive),
         columns=(),
         engines=tuple(_engines(status, section(resolved, "model_definitions"))),
-        facts=(Fact("combinations", planned), *_status_facts({**status, "session": None, "eta_s": None})),
+        facts=(Fact("combinations", planned), *_status_facts({"session": None, "eta_s": None, **status})),
         combinations=tuple(
             CombinationView(
                 slug=known.slug,
