@@ -50,7 +50,7 @@ def declared_report(report: ReportConfig, combinations: Sequence[Combination]) -
     elif (named := next((one for one in combinations if one.slug == slug), None)) is not None:
         baseline = named
     else:
-        text = f"there is no combination {slug!r}; name its directory, or its values"
+        text = f"there is no combination {slug!r}; give its name, or its values"
         raise _refusal(loaded, _BASELINE, f"{text}{suggestion(slug, (one.slug for one in combinations))}")
     if report.primary is not None and report.primary not in figures:
         text = f"there is no figure {report.primary!r} to compare{suggestion(report.primary, figures)}"

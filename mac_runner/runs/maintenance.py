@@ -63,7 +63,7 @@ class Begun(NamedTuple):
 
     directories: list[Path]
     not_begun: tuple[str, ...] = ()
-    """How many combinations there are, and how many have not begun, in words."""
+    """How many combinations there are, and how many of them have not begun, in words."""
 
 
 def begun_in(directory: Path) -> Begun:
@@ -72,7 +72,8 @@ def begun_in(directory: Path) -> Begun:
         return Begun([directory])
     tops = [directory / entry.slug for entry in grid.entries]
     begun = [*filter(has_run, tops)]
-    return Begun(begun, (f"{len(tops)} combinations, {len(tops) - len(begun)} of them not begun",))
+    left = f", {len(tops) - len(begun)} of them not begun" if len(begun) < len(tops) else ""
+    return Begun(begun, (f"{len(tops)} combinations{left}",))
 
 
 def verify_all(directory: Path, bar: ProgressBar) -> Iterator[Verified]:
