@@ -78,7 +78,8 @@ def test_run_that_is_under_way_is_verified_without_a_finding(lab: Lab) -> None:
 def notes_on(directory: Path) -> list[str]:
     """What is said of the runs in a directory, in which nothing is wrong."""
     notes: list[str] = []
-    for run in filter(has_run, (directory, *directory.glob("seed-*"))):
+    combinations = (directory / path.stem for path in directory.glob("experiments/*.yaml"))
+    for run in filter(has_run, (directory, *combinations)):
         report = verify_run(run, rebuild=lambda transcript: transcript)
         assert report.findings == ()
         notes += report.notes

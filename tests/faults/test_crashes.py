@@ -27,7 +27,7 @@ from tests.store.conftest import StillClock
 CONVERSATIONS = 3
 TORN = 13
 FEW_TORN = 2
-STATES_MIN = 1_800
+STATES_MIN = 1_600
 CHANGING_HANDS_MIN = 50
 READS = frozenset({"open_read", "read", "last_byte", "names", "free"})
 
