@@ -285,8 +285,8 @@ class Trial:
         names = {Path(name).name for name in self.mutation.paths}
         is_named = made.code == Exit.STORAGE_FAILED and any(name in made.said for name in names)
         assert is_named or made.code in OUTCOMES[args[0]], f"{args}: {made.code}: {made.said[-1500:]}"
-        # Nothing else says what the log does, so what it says is shown. So are the accounts of a grid, which are all that
-        # the segments of its own hold; `verify` tells of damage there.
+        # Nothing else says what the log does, so what it says is shown. So are the accounts of a grid, which are all
+        # that the segments of its own hold; `verify` tells of damage there.
         is_accounts = self.name == "grid" and any(Path(name).parent.name == "journal" for name in self.mutation.paths)
         if made[:2] == expected[:2] and "events.jsonl" not in names and not is_accounts:
             assert made.made == expected.made, f"{args}: silently another result"
