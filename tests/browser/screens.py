@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.cli.lab import RunDir
 from tests.patience import LIMIT_S
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class Recorded:
 
 def recorded(run: Path) -> list[Recorded]:
     """The transcripts of a run in order."""
-    return [Recorded(json.loads(path.read_bytes())) for path in sorted((run / "transcripts").glob("*.json"))]
+    return [Recorded(json.loads(path.read_bytes())) for path in RunDir(path=run).transcript_files()]
 
 
 def one_line(text: str) -> str:

@@ -231,7 +231,7 @@ def test_forks_of_a_turn_open_beside_their_parent_with_equal_events_folded(page:
 @pytest.fixture
 def talk(talks: Path) -> Path:
     """A combination of the grid."""
-    return next(path for path in sorted(talks.iterdir()) if (path / "transcripts").is_dir())
+    return talks / sorted(talks.glob("experiments/*.yaml"))[0].stem
 
 
 def test_stances_stand_by_round_with_verdicts_in_words_and_open_their_events(
