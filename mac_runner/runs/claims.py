@@ -117,9 +117,8 @@ def shards_left(chosen: ExperimentSet) -> dict[str, list[Shard]]:
             continue
         # Whole sessions have records of all shards, so they are read once here and not for each shard.
         survey = setup.survey()
-        parts = [(shard, part) for shard, part in setup.parts(chosen.claimed)]
-        found = [shard for shard, part in parts if not is_free(part) or not survey.has_ended(part.tasks)]
-        if found:
+        parts = setup.parts(chosen.claimed)
+        if found := [shard for shard, part in parts if not (is_free(part) and survey.has_ended(part.tasks))]:
             left[setup.slug] = found
     return left
 

@@ -159,11 +159,11 @@ class Layout:
             object.__setattr__(self, "events", self.lease.events)
 
     @staticmethod
-    def at(disk: Disk, directory: Path, experiment_name: str = "unknown") -> Layout:
-        """The layout of the run that is there, be it a combination of a grid."""
+    def at(disk: Disk, directory: Path) -> Layout:
+        """The layout of the run that is there, be it a combination of a grid, without the name of its experiment."""
         is_of_itself = disk.exists(directory / CONFIG) or disk.exists(directory / GRID)
         grid = directory.parent if not is_of_itself and has_grid(disk, directory.parent) else None
-        return Layout(directory=directory, experiment_name=experiment_name, grid=grid)
+        return Layout(directory=directory, experiment_name="unknown", grid=grid)
 
     @property
     def root(self) -> Path:
