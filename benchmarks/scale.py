@@ -47,7 +47,7 @@ from mac_runner.cli.run import run  # noqa: E402
 from mac_runner.clock import SystemClock  # noqa: E402
 from mac_runner.runs import event_loop  # noqa: E402
 from mac_runner.runs.setup import RunRequest, set_up  # noqa: E402
-from mac_runner.store import Run, build_transcript, open_run  # noqa: E402
+from mac_runner.store import RunRecorder, build_transcript, open_run  # noqa: E402
 from mac_runner.types import (  # noqa: E402
     JsonObject,
     Receipt,
@@ -136,7 +136,7 @@ def bookkeeping(file: Path, out: Path, conversations: int) -> Bookkeeping:
     return Bookkeeping(1e6 * turns_s / (conversations * TURNS), 1e6 * rest_s / conversations)
 
 
-def _cpu_s(run: Run, hand_over: Callable[[Run, Task], None], tasks: Sequence[Task]) -> float:
+def _cpu_s(run: RunRecorder, hand_over: Callable[[RunRecorder, Task], None], tasks: Sequence[Task]) -> float:
     began_s = time.process_time()
     for task in tasks:
         hand_over(run, task)
@@ -158,7 +158,7 @@ def _turns(task: Task) -> Iterator[TurnRecord]:
             yield TurnRecord(turn=turn, prompt_sha256="0" * 64, reply=reply, receipt=receipt)
 
 
-def _hand_over_turns(run: Run, task: Task) -> None:
+def _hand_over_turns(run: RunRecorder, task: Task) -> None:
     for record in _turns(task):
         about: JsonObject = {
             "task": task.task_id,
@@ -175,7 +175,7 @@ def _hand_over_turns(run: Run, task: Task) -> None:
         run.reply(task, RecordedReply(turn_key=record.turn.key, prompt_sha256=record.prompt_sha256, reply=record.reply))
 
 
-def _hand_over_end(run: Run, task: Task) -> None:
+def _hand_over_end(run: RunRecorder, task: Task) -> None:
     transcript = build_transcript(
         experiment_name="scale",
         environment="echo",
@@ -283,15 +283,15 @@ class Watch:
 
 def _kill_at(done: int) -> None:
     """Have this process killed as soon as so many conversations have ended and are on the disk."""
-    publish, numbers = Run.publish, count(1)
+    publish, numbers = RunRecorder.publish, count(1)
 
-    def publish_and_die(self: Run, task: Task, transcript: JsonObject) -> None:
+    def publish_and_die(self: RunRecorder, task: Task, transcript: JsonObject) -> None:
         publish(self, task, transcript)
         if next(numbers) == done:
             self.drain()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Run.publish = publish_and_die  # type: ignore[method-assign]
+    RunRecorder.publish = publish_and_die  # type: ignore[method-assign]
 
 
 def play_here(file: Path, out: Path, *, kill_at: int | None) -> None:

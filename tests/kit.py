@@ -20,7 +20,7 @@ from mac_runner.reports import GridRow, Totals, grid_tables, summarise, summary_
 from mac_runner.reports.testing import drawn
 from mac_runner.results import Table
 from mac_runner.runs.summary import summary_of as summary_of_run
-from mac_runner.store import Disk, RunContents, has_run, is_grid, read_grid, read_run
+from mac_runner.store import Disk, Run, has_run, is_grid, read_grid, read_run
 from mac_runner.store.testing import decode_frame, decode_manifest, encode_frame, entry, index_line
 from mac_runner.types import JsonObject, JsonValue
 
@@ -189,7 +189,7 @@ def stale_files(directory: Path, *, disk: Disk | None = None) -> list[str]:
     return _stale(runs, [{"combination": known.slug, "values": dict(known.values)} for known in begun], grid.name)
 
 
-def _stale(runs: list[RunContents], marks: list[JsonObject], grid: str | None = None) -> list[str]:
+def _stale(runs: list[Run], marks: list[JsonObject], grid: str | None = None) -> list[str]:
     """`marks` are what the rows of each run have more in the index."""
     disk, first = runs[0].disk, runs[0].layout
     index_path = first.index if grid is None else first.index.with_name(f"{grid}_index.jsonl")

@@ -11,7 +11,7 @@ from mac_runner.printable import counted
 from mac_runner.runs.recorded import ended_row
 from mac_runner.store import read_run
 from mac_runner.store.identity import listed
-from mac_runner.store.reader import lost_words
+from mac_runner.store.run import lost_words
 from mac_runner.viewer.conversation_data import private_of
 from mac_runner.viewer.outgoing import Outgoing
 from mac_runner.viewer.publish import Publication, PublishRequest, publish

@@ -37,8 +37,8 @@ from mac_runner.reports.turns import readable
 from mac_runner.results import Column
 from mac_runner.runs.recorded import ended_row, sent_prompt
 from mac_runner.runs.summary import run_tables
-from mac_runner.store import RunContents, begun_combinations, in_wall_clock_order, is_grid, read_run, task_of
-from mac_runner.store.reader import lost_words
+from mac_runner.store import Run, begun_combinations, in_wall_clock_order, is_grid, read_run, task_of
+from mac_runner.store.run import lost_words
 from mac_runner.types import JsonObject
 from mac_runner.views.conversation import parted
 from mac_runner.views.text import transcript_text
@@ -87,7 +87,7 @@ def show(directory: Path, game: str, view: View) -> Exit:
     return Exit.OK
 
 
-def _text(contents: RunContents, transcript: JsonObject, view: View) -> Iterable[str]:
+def _text(contents: Run, transcript: JsonObject, view: View) -> Iterable[str]:
     if view.has_thoughts:
         return thoughts_text(transcript, parted, seat=view.seat)
     if view.has_turns:
@@ -164,7 +164,7 @@ def _list_grid(directory: Path, where: Sequence[str], limit: int | None, stream:
 
 
 def _list(
-    contents: RunContents,
+    contents: Run,
     where: Sequence[str],
     limit: int | None,
     stream: TextIO,
@@ -188,7 +188,7 @@ def _list(
         say(f"warning: {lost_words(contents.layout.directory, contents.lost)}")
 
 
-def _footer(contents: RunContents, shown: int, limit: int | None, seen: str) -> str:
+def _footer(contents: Run, shown: int, limit: int | None, seen: str) -> str:
     """How many were listed, of how many; what could have been asked for where there were none."""
     counts = contents.counts
     text = f"{shown} of {counts.done} conversations listed"

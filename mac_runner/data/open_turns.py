@@ -8,14 +8,14 @@ from typing import Final
 from mac_runner.data.tables import TURN_COLUMNS, thought_of
 from mac_runner.flat import Cells, FlatColumn
 from mac_runner.results import section
-from mac_runner.store import RunContents
+from mac_runner.store import Run
 from mac_runner.store.journal import replies
 from mac_runner.types import RecordedReply
 
 OPEN_COLUMN: Final = FlatColumn("truth", "whether the conversation has not ended")
 
 
-def open_rows(contents: RunContents) -> Iterator[Mapping[str, Cells]]:
+def open_rows(contents: Run) -> Iterator[Mapping[str, Cells]]:
     """A row for each reply of an open conversation, in the order of the replies.
 
     What an environment made of a reply is not in the journal, nor is the model that was asked: those cells are empty.
@@ -29,7 +29,7 @@ def open_rows(contents: RunContents) -> Iterator[Mapping[str, Cells]]:
             yield {**dict.fromkeys(TURN_COLUMNS), **_row(reply), **group, "conversation": task_id, "number": number}
 
 
-def _groups(contents: RunContents) -> Callable[[str], dict[str, Cells]]:
+def _groups(contents: Run) -> Callable[[str], dict[str, Cells]]:
     """The deal of a planned conversation and its place among those of the deal; nothing where each is played once."""
     if contents.fork is not None:
         tasks = {task.task_id: task for task in contents.fork.tasks}

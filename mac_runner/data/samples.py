@@ -11,7 +11,7 @@ from mac_runner.data.tables import Ended
 from mac_runner.environments.base import Environment
 from mac_runner.flat import Cells, FlatColumn, Message
 from mac_runner.reports.exports import utf8_text
-from mac_runner.store import RunContents
+from mac_runner.store import Run
 from mac_runner.types import Prompt, TokenTrace
 
 MESSAGES: Final = FlatColumn("messages", "")
@@ -56,7 +56,7 @@ class Sample(NamedTuple):
 class TrainingRun(NamedTuple):
     """A run whose conversations are exported, with what they need besides a transcript."""
 
-    contents: RunContents
+    contents: Run
     environment: Callable[[], Environment]
     """Sets up what renders the prompts again."""
     agents: Callable[[Ended], Iterable[Mapping[str, Cells]]]

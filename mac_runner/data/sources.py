@@ -12,20 +12,20 @@ from mac_runner.flat import Cells, FlatColumn, value_at
 from mac_runner.measures import ResultsSpec
 from mac_runner.registry import EnvironmentSpec, environment_spec
 from mac_runner.reports.grid import value_columns
-from mac_runner.store import RunContents, begun_combinations, is_grid, read_grid, read_run
+from mac_runner.store import Run, begun_combinations, is_grid, read_grid, read_run
 from mac_runner.store.rows import DoneRow
 
 _RUN = FlatColumn("text", "the directory of the run")
 _COMBINATION = FlatColumn("text", "the directory of the combination of a grid")
 
 Prefix: TypeAlias = Mapping[str, Cells]
-ResultsOf: TypeAlias = Callable[[RunContents], ResultsSpec | None]
+ResultsOf: TypeAlias = Callable[[Run], ResultsSpec | None]
 
 
 class Source(NamedTuple):
     """A run, the tables that it has, and the cells that its rows begin with."""
 
-    contents: RunContents
+    contents: Run
     tables: Mapping[str, FlatTable]
     prefix: Prefix
     name: str = ""
@@ -68,13 +68,13 @@ class Sources(NamedTuple):
         return found.columns if is_bare else {**self.prefix, **found.columns}
 
 
-def recorded_results(contents: RunContents) -> ResultsSpec | None:
+def recorded_results(contents: Run) -> ResultsSpec | None:
     """How the outcomes of a run are counted; None where its environment does not say, or its code was not loaded."""
     spec = recorded_spec(contents)
     return None if spec is None or spec.results is None else spec.results()
 
 
-def recorded_spec(contents: RunContents) -> EnvironmentSpec[Any] | None:
+def recorded_spec(contents: Run) -> EnvironmentSpec[Any] | None:
     """How the environment of a run describes itself; None where its code was not loaded."""
     name = contents.environment_name
     digest = value_at(contents.resolved, ("plugins", name, "sha256"))

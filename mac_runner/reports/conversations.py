@@ -19,7 +19,7 @@ from mac_runner.reports.filters import Condition, words_of
 from mac_runner.reports.metrics import metrics_of
 from mac_runner.results import NO_COLUMNS, UNKNOWN, Column, Columns, Value
 from mac_runner.rewards import is_number, values_by_agent
-from mac_runner.store import RunContents
+from mac_runner.store import Run
 from mac_runner.store.records import decode_json
 from mac_runner.store.rows import DoneRow, IndexRow, RecordedRow, parse_row, row_with
 from mac_runner.structs import decode
@@ -101,7 +101,7 @@ def listed(environment: str) -> Listed:
     return Listed(kind, own, {**_FIRST, **own.of, **_LAST})
 
 
-def listed_run(contents: RunContents) -> Listed:
+def listed_run(contents: Run) -> Listed:
     """How the conversations of a run are listed, with columns for all that its rows hold."""
     how = listed(contents.environment_name).with_outcomes(contents.rows())
     return how.with_metrics(contents.rows()) if contents.resolved.get("metrics") else how

@@ -19,8 +19,8 @@ from mac_runner.results import number, objects, section
 from mac_runner.store import GridStanding, SessionStanding, ShardsStanding, Standing, Worker
 from mac_runner.store.lane_log import LaneRecord
 from mac_runner.store.lock import Holder
-from mac_runner.store.reader import lost_words
 from mac_runner.store.rows import parse_row
+from mac_runner.store.run import lost_words
 from mac_runner.types import JsonObject, JsonValue
 
 MODELS_MAX: Final = 6

@@ -30,7 +30,7 @@ from mac_runner.simulation.engine import EngineModel
 from mac_runner.simulation.forecast import Forecast
 from mac_runner.simulation.replies import ReplySource, ScriptedReplies
 from mac_runner.simulation.run import CLIENT_MS, TURNS_MAX, CriticalPath, Load, Study, critical_path, forecast
-from mac_runner.store import RunContents
+from mac_runner.store import Run
 from mac_runner.types import Reply, Request, stable_hash
 
 SCRIPTED_SLOTS: Final = 1_000
@@ -146,7 +146,7 @@ class _Planned:
     """An experiment set with what its calibration says."""
 
     def __init__(
-        self, request: CostRequest, chosen: ExperimentSet, runs: Sequence[RunContents], say: Callable[[str], None]
+        self, request: CostRequest, chosen: ExperimentSet, runs: Sequence[Run], say: Callable[[str], None]
     ) -> None:
         self.chosen = chosen
         self._request, self._runs, self._say = request, runs, say

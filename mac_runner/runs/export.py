@@ -44,7 +44,7 @@ from mac_runner.problems import suggestion
 from mac_runner.runs.tables import run_source, run_sources
 from mac_runner.runs.trust import trust as import_code
 from mac_runner.runs.view import PathLike, RunView, directory_of, paths_of
-from mac_runner.store import Counts, Disk, RunContents, encode_for_reading
+from mac_runner.store import Counts, Disk, Run, encode_for_reading
 from mac_runner.store.head import places_of_work
 from mac_runner.store.layout import Layout
 from mac_runner.store.lock import most_alive
@@ -391,7 +391,7 @@ def _write(order: _Order, disk: Disk | None = None) -> _Written:
     disk = disk or Disk()
     if order.is_trusted:
         _import_once(order.layout.directory)
-    contents = RunContents(
+    contents = Run(
         layout=order.layout,
         resolved=order.resolved,
         counts=Counts(planned=len(order.rows), finished=len(order.rows), failed=0),

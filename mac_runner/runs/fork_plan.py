@@ -26,7 +26,7 @@ from mac_runner.runs.fork_policies import fork_policies
 from mac_runner.runs.policies import Policy
 from mac_runner.runs.recorded import ended_row, recorded_experiment
 from mac_runner.runs.setup import Setup
-from mac_runner.store import RunContents, is_grid, read_run, replies_of, task_of
+from mac_runner.store import Run, is_grid, read_run, replies_of, task_of
 from mac_runner.store.fork import Branch, ForkRecord
 from mac_runner.store.records import branch_id, entry, objects, row_id
 from mac_runner.store.traces import Traces
@@ -245,7 +245,7 @@ def _asked(request: ForkRequest, policies: Mapping[str, Sequence[PolicyVersion]]
     }
 
 
-def _row(contents: RunContents, game: str) -> JsonObject:
+def _row(contents: Run, game: str) -> JsonObject:
     """The index row of the conversation to fork. Raises ConfigError for one that has not ended or is not planned."""
     try:
         return ended_row(contents, game)
@@ -258,7 +258,7 @@ def _row(contents: RunContents, game: str) -> JsonObject:
         raise ConfigError(text) from None
 
 
-def _points(contents: RunContents, request: ForkRequest) -> tuple[list[tuple[_Point, str]], list[str]]:
+def _points(contents: Run, request: ForkRequest) -> tuple[list[tuple[_Point, str]], list[str]]:
     """The conversations to fork, each with its digest, and notes on those that have no such turn."""
     if request.game is not None:
         row = _row(contents, request.game)
@@ -279,7 +279,7 @@ def _points(contents: RunContents, request: ForkRequest) -> tuple[list[tuple[_Po
     return found, notes
 
 
-def _point(contents: RunContents, row: JsonObject, wanted: str) -> _Point:
+def _point(contents: Run, row: JsonObject, wanted: str) -> _Point:
     """Where the conversation of a row is forked, with its token traces."""
     transcript = contents.acknowledged(row)
     return _Point(transcript, _place(transcript, wanted), contents.traces(transcript))

@@ -25,7 +25,7 @@ from mac_runner.runs.trust import refuse_unloaded
 from mac_runner.store import (
     Disk,
     Repairs,
-    RunContents,
+    Run,
     VerifyReport,
     has_run,
     is_grid,
@@ -156,7 +156,7 @@ def _repair(setup: Setup, clock: Clock, *, is_guarded: bool) -> Repaired:
         return Repaired(setup.directory, run.repairs)
 
 
-def retry_failed(contents: RunContents, player: Player) -> Results | None:
+def retry_failed(contents: Run, player: Player) -> Results | None:
     """Play the failed conversations of a run again; a retry that was interrupted goes on. None if none failed.
 
     Each is checked up to its failure before any is touched. Raises RunDirectoryError for a transcript that is damaged,
@@ -174,7 +174,7 @@ def retry_failed(contents: RunContents, player: Player) -> Results | None:
     return player.play(set_of_one(setup), is_retried=wanted.__contains__)
 
 
-def _checked(contents: RunContents, setup: Setup, wanted: set[str]) -> dict[str, JsonObject | None]:
+def _checked(contents: Run, setup: Setup, wanted: set[str]) -> dict[str, JsonObject | None]:
     """The questions of the conversations, each played again up to its failure."""
     materials: dict[str, JsonObject | None] = {}
     restoration = setup.restoration(setup.environment())

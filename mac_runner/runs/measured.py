@@ -17,7 +17,7 @@ from mac_runner.runs.engines import Engine
 from mac_runner.runs.observations import Observations, Observed, observed
 from mac_runner.runs.recorded import recorded_only
 from mac_runner.simulation.engine import EngineModel
-from mac_runner.store import RunContents
+from mac_runner.store import Run
 
 SLOTS_UNKNOWN: Final = 16
 STEP_TOKENS: Final = 8192
@@ -49,7 +49,7 @@ class Measured:
 class RunCalibration:
     """What runs show of engines."""
 
-    def __init__(self, runs: Sequence[RunContents], note: Callable[[str], None]) -> None:
+    def __init__(self, runs: Sequence[Run], note: Callable[[str], None]) -> None:
         self._runs = runs
         self._note = note
 

@@ -16,7 +16,7 @@ from mac_runner.metrics import Measure, Metric, Reward, measured, own_metric, ow
 from mac_runner.plugins import loaded_plugin
 from mac_runner.registry import load_function
 from mac_runner.reports.metrics import MetricCounter
-from mac_runner.store import Disk, RunContents
+from mac_runner.store import Disk, Run
 from mac_runner.store.records import encode_json
 from mac_runner.store.rows import parse_row
 from mac_runner.store.transcripts import METRIC_KEYS
@@ -70,7 +70,7 @@ def _shaping(experiment: Experiment) -> Mapping[str, Reward]:
 class Measurement:
     """What metrics make of the finished conversations of a run, once `rows` were taken."""
 
-    contents: RunContents
+    contents: Run
     metrics: Sequence[Metric]
     conversations: int = 0
     differing: int = 0
@@ -100,7 +100,7 @@ class Measurement:
         return self._counter.report()
 
 
-def measure_run(contents: RunContents, metrics: Sequence[Metric], to: Path | None) -> Measurement:
+def measure_run(contents: Run, metrics: Sequence[Metric], to: Path | None) -> Measurement:
     """Compute the metrics over a run; with `to`, its rows are written to that new file, one JSON object a line."""
     found = Measurement(contents, metrics)
     if to is None:

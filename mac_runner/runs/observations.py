@@ -16,7 +16,7 @@ from mac_runner.bottleneck import usage_of
 from mac_runner.calibration import SAMPLES_MIN, Stay, fit
 from mac_runner.errors import ConfigError
 from mac_runner.latency import StepModel
-from mac_runner.store import RunContents
+from mac_runner.store import Run
 from mac_runner.types import JsonObject
 
 WINDOW: Final = 1500
@@ -82,7 +82,7 @@ class _Seen:
         return [*self.first, *self.last]
 
 
-def observed(runs: Sequence[RunContents]) -> Observations:
+def observed(runs: Sequence[Run]) -> Observations:
     """The step model of each model that ended requests in the runs. Raises ConfigError where one cannot be fitted."""
     seen: dict[str, _Seen] = {}
     for number, contents in enumerate(runs):
@@ -129,7 +129,7 @@ def _observed(model: str, seen: dict[str, _Seen], capacity: int | None) -> Obser
     )
 
 
-def _stays(run: int, contents: RunContents) -> Iterator[tuple[str, str, int, Stay]]:
+def _stays(run: int, contents: Run) -> Iterator[tuple[str, str, int, Stay]]:
     """For each reply with counted tokens its model, its server, the characters of its prompt, and its stay.
 
     In a merged run, and in one of several workers, their events are mixed, and wall time is the clock that they share.
@@ -184,7 +184,7 @@ def _most_at_once(stays: Sequence[Stay]) -> int:
     return most
 
 
-def _capacities(runs: Sequence[RunContents]) -> dict[str, int]:
+def _capacities(runs: Sequence[Run]) -> dict[str, int]:
     """How many requests each engine served at once in the last session that says it."""
     found: dict[str, int] = {}
     for contents in runs:
@@ -195,7 +195,7 @@ def _capacities(runs: Sequence[RunContents]) -> dict[str, int]:
     return found
 
 
-def _client_ms(runs: Sequence[RunContents]) -> float | None:
+def _client_ms(runs: Sequence[Run]) -> float | None:
     """CPU milliseconds of the thread that played, for each request."""
     used = [usage for contents in runs for session in contents.state.sessions if (usage := usage_of(session.usage))]
     requests = sum(usage.requests for usage in used)

@@ -15,18 +15,18 @@ from mac_runner.errors import ConfigError, ConversationError, RunDirectoryError,
 from mac_runner.plan import Plan, plan_of
 from mac_runner.registry import ENVIRONMENTS
 from mac_runner.runs.setup import ExperimentSet, Setup
-from mac_runner.store import RunContents, build_transcript, read_run, replies_of, task_of
+from mac_runner.store import Run, build_transcript, read_run, replies_of, task_of
 from mac_runner.store.records import entry
 from mac_runner.store.transcripts import as_measured
 from mac_runner.types import JsonObject, Prompt
 
 
-def recorded_only(contents: RunContents) -> Experiment:
+def recorded_only(contents: Run) -> Experiment:
     """The experiment of a run as it was recorded, whether or not it can be played here."""
     return recorded(contents.resolved, str(contents.layout.config))
 
 
-def recorded_experiment(contents: RunContents) -> Loaded:
+def recorded_experiment(contents: Run) -> Loaded:
     """The experiment of a run. Raises RunDirectoryError when this version cannot play it."""
     path = contents.layout.config
     _refuse_uninstalled(contents)
@@ -41,7 +41,7 @@ def recorded_experiment(contents: RunContents) -> Loaded:
     return Loaded(experiment=experiment, resolved=contents.resolved, locate=lambda _key: str(path))
 
 
-def _refuse_uninstalled(contents: RunContents) -> None:
+def _refuse_uninstalled(contents: Run) -> None:
     """Raises RunDirectoryError for an environment that is neither built in nor code that the run names."""
     resolved = contents.resolved
     conversation, plugins = (resolved.get(key) for key in ("conversation_config", PLUGINS))
@@ -53,7 +53,7 @@ def _refuse_uninstalled(contents: RunContents) -> None:
         )
 
 
-def _refuse_untrusted(contents: RunContents, experiment: Experiment) -> None:
+def _refuse_untrusted(contents: Run, experiment: Experiment) -> None:
     """Raises UntrustedCodeError where the code of the environment was not imported."""
     if experiment.known_spec is None:
         raise UntrustedCodeError(
@@ -64,7 +64,7 @@ def _refuse_untrusted(contents: RunContents, experiment: Experiment) -> None:
 
 
 def recorded_setup(
-    contents: RunContents,
+    contents: Run,
     *,
     material: Callable[[str], JsonObject | None] | None = None,
     only: frozenset[str] | None = None,
@@ -104,7 +104,7 @@ def has_question_files(loaded: Loaded) -> bool:
     return settings is not None and loaded.experiment.spec.needs_files(settings)
 
 
-def recorded_plan(contents: RunContents) -> Plan:
+def recorded_plan(contents: Run) -> Plan:
     """Everything ever planned in a run. Raises RunDirectoryError when this version cannot play the experiment.
 
     Where its code may not be imported, the tasks have their names and seeds, and no agents of an own line-up.
@@ -119,7 +119,7 @@ def recorded_plan(contents: RunContents) -> Plan:
         return plan_of(experiment.model_copy(update={"conversation_config": conversations}), None).part(contents.shard)
 
 
-def _planned(contents: RunContents) -> int:
+def _planned(contents: Run) -> int:
     """How many tasks were ever planned: what was planned once stays planned, even if fewer were asked for later."""
     return max(contents.planned().values(), default=0) + 1
 
@@ -148,7 +148,7 @@ def rebuilt_transcript(transcript: JsonObject, environment: Environment) -> Json
     )
 
 
-def ended_row(contents: RunContents, game: str) -> JsonObject:
+def ended_row(contents: Run, game: str) -> JsonObject:
     """The index row of the conversation with this id or number. Raises ConfigError when none has ended."""
     for row in contents.rows():
         if game in (str(row["task_id"]), str(row["index"])):
@@ -161,7 +161,7 @@ def ended_row(contents: RunContents, game: str) -> JsonObject:
     )
 
 
-def sent_prompt(contents: RunContents, transcript: JsonObject, turn_key: str) -> Prompt:
+def sent_prompt(contents: Run, transcript: JsonObject, turn_key: str) -> Prompt:
     """What the engine was sent for a turn of a transcript: rendered again, and equal to the recorded digest.
 
     Raises RunDirectoryError where this version renders something else, or does not come to that turn.
@@ -188,7 +188,7 @@ def sent_prompt(contents: RunContents, transcript: JsonObject, turn_key: str) ->
     return prompt
 
 
-def parent_conversation(contents: RunContents, task_id: str) -> tuple[RunContents, JsonObject]:
+def parent_conversation(contents: Run, task_id: str) -> tuple[Run, JsonObject]:
     """The run that `task_id` was forked from, and its transcript there.
 
     Raises RunDirectoryError where that run, or that transcript, is not there any more or has changed.

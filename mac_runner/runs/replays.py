@@ -18,7 +18,7 @@ from mac_runner.environments.replay import open_turn, receive, replay
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError, RunDirectoryError, boundary
 from mac_runner.runs.recorded import recorded_experiment, recorded_plan, recorded_setup
 from mac_runner.runs.setup import Setup
-from mac_runner.store import RunContents, build_transcript, replies_of, task_of
+from mac_runner.store import Run, build_transcript, replies_of, task_of
 from mac_runner.store.journal import replies as journaled
 from mac_runner.store.records import recorded_json, task_json
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, RecordedReply, Task, TurnRecord
@@ -65,7 +65,7 @@ class Replays:
     present directory and around the run. They are used if their digest is the recorded one.
     """
 
-    def __init__(self, contents: RunContents, *, folders: Sequence[Path] = ()) -> None:
+    def __init__(self, contents: Run, *, folders: Sequence[Path] = ()) -> None:
         self._contents = contents
         here = contents.layout.directory.resolve()
         self._folders = (*folders, Path.cwd(), *here.parents[:_PARENTS_MAX])

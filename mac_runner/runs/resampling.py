@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, cast
 from mac_runner.environments.base import Conversation, Environment
 from mac_runner.errors import RequestRefusedError
 from mac_runner.plan import Plan
-from mac_runner.store import RunContents, replies_of, task_of
+from mac_runner.store import Run, replies_of, task_of
 from mac_runner.types import JsonObject, Message, Prompt, Reply, Request, Task, Turn, stable_hash
 
 POOL_MAX: Final = 256
@@ -39,7 +39,7 @@ class Recorded(NamedTuple):
     """By the key of the turn."""
 
 
-def recorded_conversations(contents: RunContents) -> list[Recorded]:
+def recorded_conversations(contents: Run) -> list[Recorded]:
     """Conversations that finished in a run, at most POOL_MAX of them, evenly over the run."""
     rows = [row for row in contents.rows() if row.get("status") == "finished"]
     every = max(1, -(-len(rows) // POOL_MAX))

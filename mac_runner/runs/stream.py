@@ -27,7 +27,7 @@ from mac_runner.runs.setup import Setup
 from mac_runner.runs.summary import summary_of
 from mac_runner.scheduler import Job, Source
 from mac_runner.scheduler.policies import Policies
-from mac_runner.store import Run, merge_accounting, open_run
+from mac_runner.store import RunRecorder, merge_accounting, open_run
 from mac_runner.store.lock import LeaseWatch
 from mac_runner.store.run_state import accounting_since, without_counts
 from mac_runner.store.session import Closing, Recorder
@@ -44,7 +44,7 @@ _CLOSERS: Final = 4
 class OpenRun:
     """An open run directory and the experiment played in it."""
 
-    run: Run
+    run: RunRecorder
     source: Source
     tasks: Iterator[tuple[Task, tuple[RecordedReply, ...]]]
     done_before: int

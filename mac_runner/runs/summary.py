@@ -26,7 +26,7 @@ from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.store import (
     GridEntry,
     GridRecord,
-    RunContents,
+    Run,
     encode_for_reading,
     grid_usage,
     has_run,
@@ -36,16 +36,16 @@ from mac_runner.store import (
     read_run,
 )
 from mac_runner.store.fork import fork_summary
-from mac_runner.store.grid import GridRun
+from mac_runner.store.grid import GridRecorder
 from mac_runner.types import JsonObject
 
 
-def summary_of(contents: RunContents) -> JsonObject:
+def summary_of(contents: Run) -> JsonObject:
     """The contents of a run directory's `summary.json`."""
     return next(filter(None, summary_parts(contents)))
 
 
-def summary_parts(contents: RunContents) -> Iterator[JsonObject | None]:
+def summary_parts(contents: Run) -> Iterator[JsonObject | None]:
     """The same after all conversations are added up; None after some of them."""
     fork = contents.fork
     conversation = section(contents.resolved, "conversation_config")
@@ -98,7 +98,7 @@ class Combinations:
         self.usages: list[JsonObject] = []
         """Of those that are asked for."""
 
-    def add(self, known: GridEntry, contents: RunContents) -> None:
+    def add(self, known: GridEntry, contents: Run) -> None:
         """Take what is needed of a combination that was read."""
         if known.is_asked:
             # Not its summary.json, which is for readers: what the directory holds now.
@@ -133,7 +133,7 @@ def grid_results(
     )
 
 
-def write_grid(grid: ExperimentSet, run: GridRun, is_complete: Callable[[Setup], bool]) -> GridResults:
+def write_grid(grid: ExperimentSet, run: GridRecorder, is_complete: Callable[[Setup], bool]) -> GridResults:
     """Write what is derived of all combinations at the end of a session, each of which is read once."""
     found = Combinations()
     run.write_whole(found.add)

@@ -20,8 +20,8 @@ from mac_runner.registry import ENVIRONMENTS
 from mac_runner.results import section
 from mac_runner.rewards import rewards_by_agent
 from mac_runner.runs.recorded import recorded_experiment
-from mac_runner.store import RunContents
-from mac_runner.store.reader import lost_words
+from mac_runner.store import Run
+from mac_runner.store.run import lost_words
 
 
 def run_sources(directories: Sequence[Path], only: Sequence[str] = ()) -> Sources:
@@ -39,7 +39,7 @@ def run_sources(directories: Sequence[Path], only: Sequence[str] = ()) -> Source
     return sources._replace(runs=runs, tables={**sources.tables, **needing})
 
 
-def run_source(contents: RunContents, only: Sequence[str] = ()) -> Source:
+def run_source(contents: Run, only: Sequence[str] = ()) -> Source:
     """One run with all tables."""
     return _with_environment(Source(contents, tables_of(recorded_results(contents)), {}), only)
 

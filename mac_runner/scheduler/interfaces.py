@@ -1,8 +1,8 @@
 """What a run is given: the conversations to play, and where results go.
 
 A run may pool several experiments over the same engines. What differs between them is a `Source`; conversations of all
-sources are numbered in the order in which they are taken. The store's Run is a `Recorder`; a test's list of calls is
-another.
+sources are numbered in the order in which they are taken. The store's RunRecorder is a `Recorder`; a test's list of
+calls is another.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ and `read_grid_standing` do the same for a grid.
 
 From the bottom up: `layout` and `records` (paths and lines), `machine`, `disk` and `lock`; `transcripts`, `journal` and
 `manifest` (the files); `run_state` (what the journal says); `session` behind `writer` (what is written, and when);
-`leases` (who may play which shard); `recovery` and `retry` (how a session begins); `run`, `reader`, `verify`, `merge`,
-`grid` and `workers` (what others call).
+`leases` (who may play which shard); `recovery` and `retry` (how a session begins); `recording` (a run under way), `run`
+(a run that is read), `standing`, `verify`, `merge`, `grid` and `workers` (what others call).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mac_runner.store.disk import Disk, System
 from mac_runner.store.grid import (
     GridEntry,
     GridRecord,
-    GridRun,
+    GridRecorder,
     GridStanding,
     begun_combinations,
     grid_accounting,
@@ -35,20 +35,13 @@ from mac_runner.store.head import has_run
 from mac_runner.store.leases import LeasesRecord, read_leases
 from mac_runner.store.manifest import Counts
 from mac_runner.store.merge import Merged, merge_runs
-from mac_runner.store.reader import (
-    RunContents,
-    Standing,
-    Survey,
-    is_complete,
-    read_run,
-    read_standing,
-    survey,
-)
+from mac_runner.store.recording import RunRecorder, open_run
 from mac_runner.store.records import encode_for_reading
 from mac_runner.store.recovery import Repairs, is_sound
-from mac_runner.store.run import Run, open_run
+from mac_runner.store.run import Run, read_run
 from mac_runner.store.run_state import SessionStanding, merge_accounting
 from mac_runner.store.space import Need
+from mac_runner.store.standing import Standing, Survey, is_complete, read_standing, survey
 from mac_runner.store.transcripts import (
     build_transcript,
     in_wall_clock_order,
@@ -68,14 +61,14 @@ __all__ = [
     "FindingKind",
     "GridEntry",
     "GridRecord",
-    "GridRun",
+    "GridRecorder",
     "GridStanding",
     "LeasesRecord",
     "Merged",
     "Need",
     "Repairs",
     "Run",
-    "RunContents",
+    "RunRecorder",
     "SessionStanding",
     "ShardsStanding",
     "Standing",

@@ -31,8 +31,8 @@ from mac_runner.store.leases import directories_in, rivals
 from mac_runner.store.lock import RunLock, locked, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, index_line, read_manifest, write_manifest
-from mac_runner.store.reader import RunContents, Standing, added_counts, read_run, read_standing
 from mac_runner.store.records import encode_json, entry, foreign_format, lines, objects
+from mac_runner.store.run import Run, added_counts, read_run
 from mac_runner.store.run_state import (
     RECORDED,
     accounting_since,
@@ -42,6 +42,7 @@ from mac_runner.store.run_state import (
 )
 from mac_runner.store.session import GridSession, Recorder, open_log_session
 from mac_runner.store.space import Need, check_room
+from mac_runner.store.standing import Standing, read_standing
 from mac_runner.store.workers import ShardsStanding, read_workers
 from mac_runner.types import JsonObject, JsonValue
 
@@ -95,11 +96,11 @@ class GridRecord:
         return replace(new, entries=(*kept, *joined))
 
 
-OnRead: TypeAlias = Callable[[GridEntry, RunContents], object]
+OnRead: TypeAlias = Callable[[GridEntry, Run], object]
 """Receives each combination that has begun, once it is read; it keeps what is needed of it, and not all."""
 
 
-def _unnoted(_known: GridEntry, _contents: RunContents) -> None:
+def _unnoted(_known: GridEntry, _contents: Run) -> None:
     """Nothing is needed of a combination."""
 
 
@@ -183,7 +184,7 @@ def _entry(line: JsonObject) -> GridEntry:
     )
 
 
-class GridRun(Recorder):
+class GridRecorder(Recorder):
     """An open directory of a grid. All methods are for the event loop's thread; `close` ends it."""
 
     def __init__(self, directory: Path, *, record: GridRecord, session: GridSession, lock: RunLock) -> None:
@@ -303,7 +304,7 @@ def open_grid(
     disk: Disk | None = None,
     needs: Sequence[Need] = (),
     say: Callable[[str], None] = lambda _line: None,
-) -> GridRun:
+) -> GridRecorder:
     """Begin a grid in `directory`, or continue the one there with what is asked for now, if there is room for `needs`.
 
     Raises RunLockedError when another process is at work there, RunDirectoryError when it is something else, StoreError
@@ -327,7 +328,7 @@ def open_grid(
             _put_all(disk, directory, {GRID: encode_grid(record)})
 
         session = open_log_session(disk, layout, clock, lock, start)
-        return GridRun(directory, record=record, session=session, lock=lock)
+        return GridRecorder(directory, record=record, session=session, lock=lock)
     except BaseException:
         lock.back_out()
         raise

@@ -42,9 +42,9 @@ from mac_runner.store.layout import (
 from mac_runner.store.lock import locked, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import write_index, write_manifest
-from mac_runner.store.reader import RunContents, lost_endings, read_run
 from mac_runner.store.records import encode_json, event_line, in_time_order, row_id
 from mac_runner.store.recovery import adopted, attempt_flaws, claimed_rows
+from mac_runner.store.run import Run, lost_endings, read_run
 from mac_runner.store.run_state import read_state
 from mac_runner.store.session import write_summary
 from mac_runner.store.traces import TRACES
@@ -55,7 +55,7 @@ EVENT_RUN_MERGED = "EVENT_RUN_MERGED"
 
 _TASKS_NAMED_MAX = 3
 
-Summarise = Callable[[RunContents], JsonObject]
+Summarise = Callable[[Run], JsonObject]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Merged:
     `notes` say what was repaired on the way, `warnings` what was copied damaged or left out.
     """
 
-    contents: RunContents
+    contents: Run
     summary: JsonObject
     missing: tuple[Shard, ...]
     notes: tuple[str, ...]
@@ -75,7 +75,7 @@ class Merged:
 class _Source(NamedTuple):
     """A run directory to merge."""
 
-    run: RunContents
+    run: Run
     adopted: Sequence[JsonObject]
     """The rows of results that its journal does not acknowledge."""
     flaws: Sequence[str]
@@ -91,7 +91,7 @@ def merge_runs(
     sources: Sequence[Path],
     *,
     summarise: Summarise,
-    plan: Callable[[RunContents], Plan],
+    plan: Callable[[Run], Plan],
     clock: Clock,
     disk: Disk | None = None,
 ) -> Merged:
@@ -152,7 +152,7 @@ def _check_at_rest(disk: Disk, sources: Sequence[Path]) -> None:
             raise RunLockedError(f"{source} is being run: {holder.owner}; wait for it, or stop it, and then merge")
 
 
-def _check_experiment(runs: Sequence[RunContents]) -> None:
+def _check_experiment(runs: Sequence[Run]) -> None:
     first = runs[0]
     for other in runs[1:]:
         if changed := differences(first.resolved, other.resolved).identity:
@@ -163,7 +163,7 @@ def _check_experiment(runs: Sequence[RunContents]) -> None:
             )
 
 
-def _account(run: RunContents, plan: Plan) -> _Source:
+def _account(run: Run, plan: Plan) -> _Source:
     """A run with all of its results, and what is wrong with them."""
     disk, layout, state = run.disk, run.layout, run.state
     found = set(filter(layout.holds, filter(None, map(task_id_of, disk.names(layout.transcripts)))))

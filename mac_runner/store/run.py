@@ -1,309 +1,294 @@
-"""A run under way: what is left to do, and where the results go.
+"""Reading a run directory without a lock: for reports, status, pages and the curious. Writes nothing.
 
-Only `open_run`, `contents` and `close` wait for the disk. Everything else hands frozen objects to the writer thread,
-which encodes and commits them. *Acknowledged* (`written`, `counts`) is what that thread has made durable.
+Everything is derived from the journal, so it is right while the run is under way and after a kill, when index and
+manifest lag behind.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from mac_runner.clock import Clock, iso
-from mac_runner.config import IdentityDiff
-from mac_runner.plan import Plan, Shard
+from mac_runner.errors import RunDirectoryError
+from mac_runner.plan import Shard
+from mac_runner.printable import counted
 from mac_runner.store.disk import Disk
-from mac_runner.store.grid import refresh
+from mac_runner.store.fork import ForkRecord, read_fork
+from mac_runner.store.head import ended_by_manifest, event_logs, read_head, read_planned
 from mac_runner.store.identity import (
-    begun_with,
-    describe,
-    encode_config,
-    encode_shard,
-    forget_plan,
-    is_untouched,
+    listed,
+    read_shard,
+    repair_advice,
 )
-from mac_runner.store.journal import Segment
-from mac_runner.store.layout import MERGE_MARK, SHARD, Layout, Lease
-from mac_runner.store.leases import rivals
-from mac_runner.store.lock import LeaseWatch, LockAbove, RunLock
-from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import Counts, write_index
-from mac_runner.store.reader import RunContents, read_run
-from mac_runner.store.recovery import Recovered, Repairs, Restore, prepare, recover
-from mac_runner.store.retry import reopen
-from mac_runner.store.run_state import read_state
-from mac_runner.store.session import (
-    DeathItem,
-    PolicyItem,
-    Recorder,
-    ReplyItem,
-    Session,
-    SummaryItem,
-    TranscriptItem,
+from mac_runner.store.layout import Layout
+from mac_runner.store.manifest import Counts
+from mac_runner.store.records import in_time_order, origin_of, row_id
+from mac_runner.store.rows import DoneRow
+from mac_runner.store.run_state import RunState, read_state
+from mac_runner.store.traces import Traces, read_traces
+from mac_runner.store.transcripts import (
+    check_acknowledged,
+    decode_transcript,
+    read_acknowledged,
+    read_published,
+    result_flaw,
+    salvaged_task,
 )
-from mac_runner.store.space import Need, check_room, full_disk_named, need_of
-from mac_runner.store.trace_log import TraceLog
-from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
-
-EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"
-EVENT_CONVERSATION_RETRIED = "EVENT_CONVERSATION_RETRIED"
-EVENT_NETWORK_FILESYSTEM = "EVENT_NETWORK_FILESYSTEM"
-EVENT_SETTINGS_CHANGED = "EVENT_SETTINGS_CHANGED"
-
-_NO_DEATHS: Mapping[str, int] = {}
+from mac_runner.types import JsonObject, JsonValue
 
 
-class Run(Recorder):
-    """An open run directory. All methods are for the event loop's thread; `close` ends it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a run directory held when it was read."""
 
-    def __init__(
-        self, *, session: Session, recovered: Recovered, tasks: Plan, lock: RunLock | LockAbove, repairs: Repairs
-    ) -> None:
-        super().__init__(session, lock)
-        self.repairs = repairs
-        """What was repaired when it was opened."""
-        self._manifest = recovered.manifest
-        self.policies = recovered.policies
-        """The versions of each model that the journal names, when it was opened."""
-        self._replies = recovered.replies
-        self._deaths = recovered.deaths
-        self._next_reply: dict[str, int] = {}
-        self._tasks = tasks
+    layout: Layout
+    resolved: JsonObject
+    counts: Counts
+    state: RunState
+    disk: Disk
 
     @property
-    def counts(self) -> Counts:
-        """How many tasks are planned in this directory, and how many are done, over all sessions."""
-        return self._manifest.counts
+    def experiment_name(self) -> str:
+        """The name of the experiment."""
+        return self.layout.experiment_name
 
     @property
-    def written(self) -> int:
-        """How many conversations are acknowledged, over all sessions."""
-        return self._manifest.counts.done
+    def environment_name(self) -> str:
+        """The environment, as the experiment names it; empty where that is damaged."""
+        conversation = self.resolved.get("conversation_config")
+        return str(conversation.get("environment")) if isinstance(conversation, dict) else ""
 
     @property
-    def backlog(self) -> int:
-        """How many items wait for the disk."""
-        return self._writer.backlog
+    def accounting(self) -> JsonObject:
+        """What the sessions used and ended (`RunState.accounting`)."""
+        self.state.count_recorded(self.disk, self.layout)
+        return self.state.accounting()
 
-    async def flow(self) -> None:
-        """Wait until few items wait for the disk. Raises StoreError when a write has failed."""
-        await self._writer.flow()
+    @property
+    def lost(self) -> int:
+        """How many conversations have ended by the manifest, and their endings are not in the journal."""
+        ended = ended_by_manifest(self.disk, self.layout)
+        # Those that ended after this was read are in the journal by now.
+        return len(lost_endings(ended, self.state) and lost_endings(ended, read_state(self.disk, self.layout)))
 
-    def unfinished(self) -> Iterator[tuple[Task, tuple[RecordedReply, ...]]]:
-        """The tasks of this invocation that are not done, in plan order, each with the replies recorded so far."""
-        for task in self._tasks.those(lambda task_id: not self._manifest.is_done(task_id)):
-            # What is written next refers to their tokens, which nothing else needs.
-            replies = tuple(recorded.traceless() for recorded in self._replies.pop(task.task_id, ()))
-            self._next_reply[task.task_id] = len(replies)
-            yield task, replies
+    @property
+    def shard(self) -> Shard | None:
+        """The part of the experiment this is; None for all of it."""
+        return read_shard(self.disk, self.layout.root)
 
-    def reply(self, task: Task, recorded: RecordedReply) -> None:
-        """Put a reply into the journal, after those that `unfinished` gave."""
-        n = self._next_reply.get(task.task_id, 0)
-        self._submit(ReplyItem(task.task_id, n, recorded))
-        self._next_reply[task.task_id] = n + 1
+    @property
+    def fork(self) -> ForkRecord | None:
+        """Where its conversations come from, if it is a fork."""
+        return read_fork(self.disk, self.layout.directory)
 
-    def half_done(self) -> Iterator[tuple[Task, Sequence[RecordedReply]]]:
-        """The tasks of this invocation that have replies, as long as `unfinished` has not given them."""
-        if self._replies:
-            yield from ((task, self._replies[task.task_id]) for task in self._tasks.those(self._replies.__contains__))
+    def rows(self) -> Iterator[JsonObject]:
+        """The index rows of all ended conversations, read one by one."""
+        return self.state.rows(self.disk, self.layout)
 
-    def policy(self, model: str, policy: PolicyVersion) -> None:
-        """Put the weights that a model has from now on into the journal, before the replies that follow."""
-        self._submit(PolicyItem(model, policy))
+    def rows_in_task_order(self) -> Iterator[JsonObject]:
+        """The same in the order of their tasks."""
+        return (found.whole() for found in self.json_rows_in_task_order())
 
-    def death(self, task: Task, turn_key: str) -> None:
-        """Note that an engine died while it worked on this turn."""
-        self._submit(DeathItem(task.task_id, turn_key))
-        self._deaths.setdefault(task.task_id, Counter())[turn_key] += 1
+    def json_rows_in_task_order(self) -> Iterator[DoneRow]:
+        """The same as JSON; few of them are held at a time.
 
-    def deaths(self, task: Task) -> Mapping[str, int]:
-        """How often an engine died on each turn of an open conversation, in all sessions."""
-        return self._deaths.get(task.task_id, _NO_DEATHS)
-
-    def publish(self, task: Task, transcript: JsonObject) -> None:
-        """Publish the transcript of an ended conversation; it counts as done once it is `written`."""
-        self._submit(TranscriptItem(task.task_id, transcript))
-        self._next_reply.pop(task.task_id, None)
-        self._deaths.pop(task.task_id, None)
-
-    def write_summary(self, summary: JsonObject) -> None:
-        """Write `summary.json`, after everything handed over before."""
-        self._submit(SummaryItem(summary))
-
-    def contents(self) -> RunContents:
-        """What the run directory holds once all that was handed over is written, which this waits for.
-
-        Raises StoreError when it cannot be written.
+        The forks of one conversation stand together, also where forks were merged.
         """
-        self.begin()
-        self.drain()
-        return read_run(self._log.layout.directory, disk=self._log.disk)
+        endings, left = self.state.endings, self.json_rows()
+
+        def order(task_id: str) -> tuple[str, int, str]:
+            origin = origin_of(task_id)
+            return "" if origin == task_id else origin, endings[task_id].task_index, task_id
+
+        waiting: dict[str, DoneRow] = {}
+        for task_id in sorted(endings, key=order):
+            if task_id in waiting:
+                yield waiting.pop(task_id)
+                continue
+            for found in left:
+                if found.task_id == task_id:
+                    yield found
+                    break
+                waiting[found.task_id] = found
+
+    def json_rows(self) -> Iterator[DoneRow]:
+        """The index rows as JSON, in the order in which their conversations ended."""
+        return self.state.json_rows(self.disk, self.layout)
+
+    def planned(self) -> dict[str, int]:
+        """Every planned task, with its index."""
+        done = {task_id: ending.task_index for task_id, ending in self.state.endings.items()}
+        return {**read_planned(self.disk, self.layout), **done}
+
+    def failed(self) -> set[str]:
+        """The tasks whose conversations have failed."""
+        return {task_id for task_id, ending in self.state.endings.items() if ending.status == "failed"}
+
+    def under_retry(self) -> set[str]:
+        """The tasks that have failed, are retried, and have not ended yet."""
+        return self.state.reopened
+
+    def transcript(self, task_id: str) -> JsonObject:
+        """The transcript of a conversation that has ended. Raises RunDirectoryError as `acknowledged` does."""
+        if task_id not in self.state.endings:
+            raise self._missing(task_id)
+        return self.acknowledged(self._ended(task_id))
+
+    def shown(self, task_id: str) -> tuple[JsonObject, str]:
+        """A transcript as it is, and how it differs from what was acknowledged, with the remedy; empty if it does not.
+
+        For people alone: it may be of a conversation that has not ended for this reader, and then it is not compared.
+        Raises RunDirectoryError when there is none or it cannot be read.
+        """
+        path = self.layout.transcript(task_id)
+        if not self.disk.exists(path):
+            raise self._missing(task_id)
+        try:
+            transcript, data = read_published(self.disk, self.layout, task_id)
+        except ValueError as fault:
+            raise RunDirectoryError(f"{path} cannot be read ({fault}); {self.repair_advice(task_id)}") from fault
+        try:
+            if task_id in self.state.endings:
+                check_acknowledged(data, self._ended(task_id))
+        except ValueError as fault:
+            return transcript, f"{path} {fault}; {self.repair_advice(task_id)}"
+        return transcript, ""
+
+    def _missing(self, task_id: str) -> RunDirectoryError:
+        """The error for a task without a transcript, or for a name that is none."""
+        self.layout.transcript(task_id)
+        ended = f"{self.counts.done} of {self.counts.planned} conversations have ended so far"
+        return RunDirectoryError(f"{self.layout.directory} has no transcript of {task_id!r}: {ended}")
+
+    def _ended(self, task_id: str) -> JsonObject:
+        """What the index row of a task says of its transcript."""
+        return {"task_id": task_id, "sha256": self.state.endings[task_id].sha256.hex()}
+
+    def acknowledged(self, row: JsonObject) -> JsonObject:
+        """The transcript of a row. Raises RunDirectoryError when it is not what was acknowledged."""
+        path = self.layout.transcript(row_id(row))
+        try:
+            return decode_transcript(read_acknowledged(self.disk, path, row))
+        except ValueError as fault:
+            raise RunDirectoryError(f"{path} {fault}; {self.repair_advice(row_id(row))}") from fault
+
+    def traces(self, transcript: JsonObject) -> Traces:
+        """The token traces of a transcript by turn; empty where there are none. Raises as `read_traces`."""
+        return read_traces(self.layout, transcript, disk=self.disk)
+
+    def repair_advice(self, task_id: str) -> str:
+        """The command that restores the transcript of a task."""
+        return repair_advice(self.layout.directory)
+
+    def flaw(self, row: JsonObject) -> str | None:
+        """How the transcript of a row differs from what is acknowledged there; None when it does not."""
+        return result_flaw(self.disk, self.layout.transcript(row_id(row)), row)
+
+    def failed_transcripts(self, wanted: Collection[str]) -> Iterator[JsonObject]:
+        """The transcripts of the wanted conversations that failed, or whose last attempt failed and is retried.
+
+        After the last one, raises RunDirectoryError naming all that are not what was acknowledged.
+        """
+        flaws: list[str] = []
+        for path, row in self._failures(wanted):
+            try:
+                yield decode_transcript(read_acknowledged(self.disk, path, row))
+            except ValueError as fault:
+                flaws.append(f"{path} {fault}")
+        if flaws:
+            raise RunDirectoryError(f"{listed(flaws)}\n{repair_advice(self.layout.directory)}; then retry")
+
+    def recorded_material(self, task_id: str) -> JsonObject | None:
+        """The material of a task, from any of its transcripts, damaged ones too; None when none has it.
+
+        Not to be trusted without comparing a digest.
+        """
+        layout, prefix = self.layout, f"{task_id}."
+        places = [layout.transcript(task_id)]
+        for directory in (layout.damaged, layout.attempts):
+            named = (name for name in self.disk.names(directory) if name.startswith(prefix))
+            places += [directory / name for name in named]
+        for path in filter(self.disk.is_file, places):
+            if (task := salvaged_task(self.disk.read(path))) is not None and task.task_id == task_id:
+                return None if task.material is None else dict(task.material)
+        return None
+
+    def answers(self, task_id: str) -> Iterator[JsonObject]:
+        """The events of the replies of one conversation, in the order in which they came.
+
+        An event is logged after its reply, so one may be missing after a kill. A torn line is skipped.
+        """
+        named = task_id.encode()
+        for event in self.events("EVENT_INFER_DONE", is_wanted=lambda line: named in line):
+            if event["task"] == task_id and not event["is_dropped"]:
+                yield event
+
+    def events(self, *names: str, is_wanted: Callable[[bytes], bool] = lambda _line: True) -> Iterator[JsonObject]:
+        """The events of these names, in the order in which they were logged. A torn line is skipped."""
+        quoted = [f'"{name}"'.encode() for name in names]
+        for line in self.event_lines():
+            # Most lines are about other things, and parsing costs far more than looking.
+            if is_wanted(line) and any(name in line for name in quoted):
+                with suppress(ValueError):
+                    yield json.loads(line)
+
+    def event_lines(self) -> Iterator[bytes]:
+        """The lines of its event logs, in the order of their times. A torn one is skipped."""
+        logs = event_logs(self.layout.directory, disk=self.disk)
+        return filter(self.layout.has_event, in_time_order([self.disk.chunks(log) for log in logs]))
+
+    def _failures(self, wanted: Collection[str]) -> Iterator[tuple[Path, JsonObject]]:
+        """The transcript and the row of the last attempt at each wanted conversation."""
+        for row in self.rows():
+            if (task_id := row_id(row)) in wanted:
+                yield self.layout.transcript(task_id), row
+        for task_id in self.state.attempts:
+            if task_id in wanted and task_id not in self.state.endings:
+                failed = self.state.attempts[task_id]
+                yield self.layout.attempt(task_id, len(failed)), failed[-1]
 
 
-def open_run(
-    directory: Path,
-    *,
-    experiment_name: str,
-    resolved: JsonObject,
-    tasks: Plan,
-    clock: Clock,
-    shard: Shard | None = None,
-    grid: Path | None = None,
-    lease: Lease | None = None,
-    disk: Disk | None = None,
-    machine: Machine | None = None,
-    is_retried: Callable[[str], bool] | None = None,
-    is_guarded: bool = False,
-    engines: Mapping[str, str] | None = None,
-    watch: LeaseWatch | None = None,
-    transcript_bytes_min: int = 0,
-    restore: Restore | None = None,
-    is_thorough: bool = False,
-    on_ended: Callable[[JsonObject], None] = lambda _row: None,
-    say: Callable[[str], None] = lambda _line: None,
-) -> Run:
-    """Begin a run in `directory`, or continue the one there.
+def read_run(directory: Path, *, disk: Disk | None = None) -> Run:
+    """Read a run directory. Raises RunDirectoryError when there is none.
 
-    The start reads, and makes whole what it finds damaged. What it changes is written once there is something to write
-    (`Recorder.begin`), or at the end. So a start that is refused leaves no trace where no run was, and a run as it was.
-
-    `tasks` is the plan of this invocation, and `shard` the part of the experiment it is, if not all of it. Of a
-    combination `grid` is the directory of the grid. With `lease` they are the tasks of a shard that was claimed in a
-    run of several workers (`begin_leases`). Failed tasks are retried where `is_retried`. `is_guarded` says that the
-    caller holds the lock. With `engines` they are accounted for elsewhere, under these names by model. The lock is not
-    waited for with `watch`. A transcript takes at least `transcript_bytes_min`. `restore` makes damaged and lost ones
-    again; `is_thorough` compares the digests of all of them. `on_ended` receives the row of each conversation that is
-    acknowledged, on the writer's thread; here and now of those that were recovered. `say` receives what takes time or
-    may surprise.
-
-    Raises RunLockedError when another process is at work there, IdentityError when it belongs to another experiment or
-    another part, RunDirectoryError when it is something else, StoreError when it cannot be written.
+    What counts as planned is what is planned now: an earlier plan is not kept.
     """
     disk = disk or Disk()
-    layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid, lease=lease)
-    with full_disk_named(lambda: _need(disk, layout, tasks, transcript_bytes_min)):
-        is_untouched(disk, layout)
-        lock = (
-            LockAbove()
-            if is_guarded
-            else RunLock(
-                disk,
-                layout.place,
-                clock=clock,
-                machine=machine,
-                say=say,
-                watch=watch,
-                rivals=lambda: rivals(disk, layout),
-            )
-        )
-        with ExitStack() as refused:
-            refused.callback(lock.back_out)
-            found = begun_with(disk, layout, resolved, shard)
-            disk.check_regular(layout.summary)  # It is written at the very end, too late to find a directory there.
-            repairs = Repairs()
-            prepare(disk, layout, repairs)
-            planned = None if layout.is_whole else tasks.indexes
-            segment = Segment(disk, layout, started_at=iso(clock.utc_now()), engines=engines, planned=planned)
-            refused.callback(segment.close)
-            recovered = recover(
-                disk,
-                layout,
-                tasks,
-                segment=segment,
-                repairs=repairs,
-                restore=restore,
-                is_thorough=is_thorough,
-                is_retried=is_retried,
-                is_anew=found is not None and bool(found.identity),
-            )
-            need = need_of(recovered.sizes, recovered.left, transcript_bytes_min)
-            check_room(disk, layout, need)
-
-            def start() -> None:
-                disk.sync_directory(layout.root)  # It may have been deleted, and would be made again in part.
-                if lease is None:
-                    _take_over(disk, layout, resolved, shard, found)
-                disk.make_directory(layout.transcripts)
-                segment.write()
-                if recovered.retried:
-                    reopen(disk, layout, recovered.attempts, recovered.retried, segment)
-                    if layout.is_whole:
-                        write_index(disk, layout, read_state(disk, layout).rows(disk, layout), recovered.manifest)
-
-            def finish() -> None:
-                if layout.grid is not None and not (lease or is_guarded):
-                    refresh(disk, layout.grid, at=iso(clock.utc_now()))
-
-            session = Session(
-                disk=disk,
-                layout=layout,
-                clock=clock,
-                segment=segment,
-                manifest=recovered.manifest,
-                need=need,
-                attempts=recovered.attempts,
-                traces={
-                    task_id: TraceLog(replies)
-                    for task_id, replies in recovered.replies.items()
-                    if any(recorded.reply.trace is not None for recorded in replies)
-                },
-                show_life=lock.show_life_if_due,
-                start=start,
-                on_ended=on_ended,
-                engines=engines,
-                finish=finish,
-            )
-            for line in repairs.in_words():
-                say(line)
-            for name, fields in _opening_events(repairs, recovered, lock, found):
-                session.note(name, fields)
-            for row in recovered.acknowledged:
-                on_ended(row)
-            run = Run(session=session, recovered=recovered, tasks=tasks, lock=lock, repairs=repairs)
-            refused.pop_all()
-            return run
+    head = read_head(directory, disk=disk)
+    state = read_state(disk, head.layout)
+    statuses = Counter(ending.status for ending in state.endings.values())
+    planned = len(head.planned.keys() | state.endings.keys())
+    counts = Counts(planned=planned, finished=statuses["finished"], failed=statuses["failed"])
+    return Run(layout=head.layout, resolved=head.resolved, counts=counts, state=state, disk=disk)
 
 
-def _need(disk: Disk, layout: Layout, tasks: Plan, transcript_bytes_min: int) -> Need:
-    """What is left to do, found by reading alone: for a disk that is full at the start."""
-    endings = read_state(disk, layout).endings
-    left = sum(task_id not in endings for task_id, _ in tasks.ids())
-    return need_of((ending.size_bytes for ending in endings.values()), left, transcript_bytes_min)
+def lost_endings(ended: frozenset[str], state: RunState) -> frozenset[str]:
+    """The tasks that have `ended` by the manifest, which was read first, and have no ending in the journal.
+
+    There are none where the journal is whole: the manifest is behind it, and never ahead.
+    """
+    return ended - state.endings.keys() - state.reopened
 
 
-def _take_over(
-    disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None, found: IdentityDiff | None
-) -> None:
-    """Make it a run directory with the settings of now."""
-    if found is None:
-        if shard is None:
-            disk.remove(layout.root / SHARD)
-        else:
-            disk.write_atomic(layout.root / SHARD, [encode_shard(shard)])
-    else:
-        # A merge that was killed at its very end is complete; what comes now makes it a run of its own.
-        disk.remove(layout.root / MERGE_MARK)
-        if found.identity:
-            forget_plan(disk, layout)
-    if found is None or found.identity or found.runtime:
-        # Last, because it is what makes it a run directory.
-        disk.make_directory(layout.config.parent)
-        disk.write_atomic(layout.config, [encode_config(resolved)])
+def lost_words(directory: Path, lost: int) -> str:
+    """What to say of a run whose journal has lost the endings of so many conversations."""
+    return (
+        f"{directory}: the endings of {counted(lost, 'conversations')} are not in the journal, which was cut off or "
+        "damaged; run the experiment again: it takes over their transcripts, or plays them again"
+    )
 
 
-def _opening_events(
-    repairs: Repairs, recovered: Recovered, lock: RunLock | LockAbove, found: IdentityDiff | None
-) -> Iterator[tuple[str, JsonObject]]:
-    """What happened at the start, as events."""
-    if fields := repairs.as_json():
-        yield EVENT_RUN_REPAIRED, fields
-    for task_id, row in recovered.retried.items():
-        attempt = len(recovered.attempts[task_id])
-        yield EVENT_CONVERSATION_RETRIED, {"task": task_id, "attempt": attempt, "failure": row["failure"]}
-    if lock.network_filesystem is not None:
-        yield EVENT_NETWORK_FILESYSTEM, {"type": lock.network_filesystem}
-    if found is not None and (changed := (*found.identity, *found.runtime)):
-        yield EVENT_SETTINGS_CHANGED, {"changes": [describe(change) for change in changed]}
+def added_counts(total: JsonObject, counts: JsonValue) -> JsonObject:
+    """The counts of two parts of a run; nothing for what is not a count."""
+    found = dict(total)
+    for key, value in (counts if isinstance(counts, dict) else {}).items():
+        here = found.get(key, 0)
+        if isinstance(value, dict):
+            found[key] = added_counts(here if isinstance(here, dict) else {}, value)
+        elif isinstance(value, int) and isinstance(here, int):
+            found[key] = here + value
+    return found

@@ -33,7 +33,6 @@ from mac_runner.store.layout import (
 )
 from mac_runner.store.lock import most_alive
 from mac_runner.store.machine import Machine
-from mac_runner.store.reader import lost_endings
 from mac_runner.store.records import (
     encode_json,
     entry,
@@ -43,6 +42,7 @@ from mac_runner.store.records import (
     row_id,
 )
 from mac_runner.store.recovery import trace_strays
+from mac_runner.store.run import lost_endings
 from mac_runner.store.run_state import RunState, read_state
 from mac_runner.store.traces import TRACES, traces_flaw
 from mac_runner.store.transcripts import (

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.reports.turns import readable
-from mac_runner.store import RunContents
+from mac_runner.store import Run
 from mac_runner.types import JsonObject
 from mac_runner.view_model import ComparedRow, ConversationView
 from mac_runner.views.compare import compare_view
@@ -46,7 +46,7 @@ class Compared(NamedTuple):
 class Comparisons:
     """Compares the conversations that are published. `runs` are by folder."""
 
-    def __init__(self, members: Iterable[Member], runs: Mapping[int, RunContents]) -> None:
+    def __init__(self, members: Iterable[Member], runs: Mapping[int, Run]) -> None:
         self._runs = runs
         self._shown = lru_cache(_KEPT_MAX)(self._read)
         self._others: defaultdict[Member, list[Member]] = defaultdict(list)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mac_runner.errors import MacRunnerError
 from mac_runner.reports.turns import objects
 from mac_runner.runs.replays import Replays
-from mac_runner.store import Disk, RunContents
+from mac_runner.store import Disk, Run
 from mac_runner.store.head import places_of_work
 from mac_runner.store.lock import read_owner
 from mac_runner.store.machine import Machine
@@ -36,7 +36,7 @@ class ConversationData(NamedTuple):
 class ConversationPages:
     """Makes what the pages of the conversations of a run need."""
 
-    def __init__(self, contents: RunContents, outgoing: Outgoing) -> None:
+    def __init__(self, contents: Run, outgoing: Outgoing) -> None:
         self._contents = contents
         self._outgoing = outgoing
         self.missing = Counter[str]()
@@ -127,7 +127,7 @@ def _spoken(transcript: JsonObject) -> list[str]:
     return [part for turn in objects(transcript["turns"]) for part in thought_parts(turn)]
 
 
-def private_of(disk: Disk, directory: Path, runs: Iterable[RunContents]) -> Private:
+def private_of(disk: Disk, directory: Path, runs: Iterable[Run]) -> Private:
     """The addresses, paths and machines of a run or a grid."""
     known = {str(directory.resolve()), str(Path.home()), *((str(directory),) if directory.is_absolute() else ())}
     machines = {Machine().host}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from mac_runner.config import recorded_speakers
 from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.runs.replays import Replays
-from mac_runner.store import Counts, Disk, RunContents, Standing
+from mac_runner.store import Counts, Disk, Run, Standing
 from mac_runner.store.head import places_of_work, read_head
 from mac_runner.store.identity import read_shard
 from mac_runner.store.layout import Layout
@@ -84,10 +84,10 @@ class Follower:
     # What there is.
 
     @property
-    def contents(self) -> RunContents:
+    def contents(self) -> Run:
         """The run as the readers of run directories take it."""
         state = self._known_tail.state
-        return RunContents(
+        return Run(
             layout=self._layout,
             resolved=self._resolved,
             counts=Counts(

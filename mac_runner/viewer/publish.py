@@ -30,7 +30,7 @@ from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.reports import listed_run, matching, parse_condition
 from mac_runner.reports.conversations import Listed
 from mac_runner.reports.turns import readable
-from mac_runner.store import Disk, RunContents, begun_combinations, is_grid, read_run
+from mac_runner.store import Disk, Run, begun_combinations, is_grid, read_run
 from mac_runner.store.records import row_id
 from mac_runner.types import JsonObject
 from mac_runner.view_model import ColumnView, IndexColumns, NumberColumn, RunPage
@@ -101,7 +101,7 @@ class _Part(NamedTuple):
 
     number: int
     slug: str
-    contents: RunContents
+    contents: Run
     how: Listed
     matching: frozenset[str]
     """The conversations that are listed."""
@@ -178,7 +178,7 @@ class _Publisher:
             part._replace(number=number, chosen=_sampled(part, each)) for number, part in enumerate(found, start=first)
         ]
 
-    def _matching(self, slug: str, contents: RunContents) -> _Part:
+    def _matching(self, slug: str, contents: Run) -> _Part:
         how = listed_run(contents)
         found = frozenset(contents.state.endings)
         if self._request.only:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mac_runner.reports import listed
 from mac_runner.reports.turns import readable
-from mac_runner.store import RunContents
+from mac_runner.store import Run
 from mac_runner.store.records import row_id
 from mac_runner.types import JsonObject
 from mac_runner.view_model import RunPage
@@ -30,7 +30,7 @@ _SEAT_COLUMNS: Final = ("number", "id", "status")
 """What the list says of a conversation of which one seat's view goes out."""
 
 
-def single_page(contents: RunContents, page: RunPage, row: JsonObject, seat: str | None, outgoing: Outgoing) -> bytes:
+def single_page(contents: Run, page: RunPage, row: JsonObject, seat: str | None, outgoing: Outgoing) -> bytes:
     """The page of the conversation of an index row, whole or as one seat saw it.
 
     Raises ConfigError when no agent has that name, RunDirectoryError when its transcript is not what was acknowledged.

@@ -10,7 +10,7 @@ from typing import Final
 from mac_runner.clock import Clock
 from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.runs.summary import summary_parts
-from mac_runner.store import RunContents
+from mac_runner.store import Run
 from mac_runner.types import JsonObject
 from mac_runner.viewer.marks import mark_of
 
@@ -33,7 +33,7 @@ class SummaryKeeper:
         self._parts: Iterator[JsonObject | None] | None = None
         self._began_s, self._next_s = 0.0, float("-inf")
 
-    def summary(self, contents: RunContents, is_over: Callable[[], bool], *, is_live: bool) -> JsonObject | None:
+    def summary(self, contents: Run, is_over: Callable[[], bool], *, is_live: bool) -> JsonObject | None:
         """The summary of what the directory holds; until it is made the one before it, or one that is written.
 
         Raises RunDirectoryError where what the directory holds cannot be added up.
@@ -70,7 +70,7 @@ class SummaryKeeper:
         if self._parts is not None:
             self._state, self._parts = None, None
 
-    def written(self, contents: RunContents) -> JsonObject | None:
+    def written(self, contents: Run) -> JsonObject | None:
         """`summary.json`, where nothing was recorded after it."""
         layout, disk = contents.layout, contents.disk
         marks = [mark_of(layout.journal / name) for name in disk.names(layout.journal)]

@@ -18,7 +18,7 @@ from mac_runner.cli.process import Exit
 from mac_runner.data.testing import FlatTable, TrainingRun, prompt_table, schema_page, tables_of, training_tables
 from mac_runner.environments import Environment
 from mac_runner.registry import environment_specs
-from mac_runner.store import RunContents
+from mac_runner.store import Run
 from tests.cli.lab import run_main
 from tests.conftest import kept_signals
 from tests.kit import known
@@ -63,7 +63,7 @@ def lists() -> str:
     """The lists of columns, of every run and of each environment."""
     specs = environment_specs()
     general = tables_of(None)
-    run = TrainingRun(cast(RunContents, None), _no_environment, lambda _ended: ())
+    run = TrainingRun(cast(Run, None), _no_environment, lambda _ended: ())
     parts = ["", "## Of every run", "", *schema_page([*general.values(), prompt_table(_no_environment)])]
     parts += ["## For trainers", "", *schema_page(training_tables(run).values())]
     for name, heading in (("town_of_salem", "Town of Salem"), ("discussion", "Discussions")):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from mac_runner.store import Disk, Run, System, writer
+from mac_runner.store import Disk, RunRecorder, System, writer
 from mac_runner.store.testing import Layout, read_state, traces_beside
 from mac_runner.types import RecordedReply, Task
 from tests.faults.crashfs import CrashDisk, Fate
@@ -46,7 +46,7 @@ class Moments:
     """
 
     def __init__(self, disk: CrashDisk, torn: int = TORN) -> None:
-        self.run: Run | None = None
+        self.run: RunRecorder | None = None
         self.written_steps = 0
         self.states = 0
         self.cases: dict[frozenset[tuple[str, bytes]], tuple[CrashDisk, Promised]] = {}
@@ -65,7 +65,7 @@ class Moments:
         self.states += len(fates)
 
 
-def steps(run: Run) -> Iterator[None]:
+def steps(run: RunRecorder) -> Iterator[None]:
     """Play what is left, one reply or one ending at a time."""
     for task, recorded in run.unfinished():
         replies = list(recorded)

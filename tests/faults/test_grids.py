@@ -16,7 +16,7 @@ from mac_runner.plan import Plan, task_name
 from mac_runner.store import (
     Disk,
     GridRecord,
-    Run,
+    RunRecorder,
     grid_entries,
     has_run,
     open_grid,
@@ -103,7 +103,7 @@ class Grid:
         self.retry()
         self.mend()
 
-    def _opened(self, slug: str, **more: Any) -> Run:
+    def _opened(self, slug: str, **more: Any) -> RunRecorder:
         return open_run(
             self._directory / slug,
             experiment_name=NAMES[slug],
@@ -116,13 +116,13 @@ class Grid:
             **more,
         )
 
-    def _steps(self, run: Run) -> Iterator[bool]:
+    def _steps(self, run: RunRecorder) -> Iterator[bool]:
         """One conversation fails when it is played for the first time."""
         directory = run.layout.directory
         is_retried = has_run(directory, disk=self._disk) and read_run(directory, disk=self._disk).under_retry()
         return player.steps(run, failing=() if is_retried else {FAILING})
 
-    def _end(self, run: Run, steps: Iterator[bool]) -> None:
+    def _end(self, run: RunRecorder, steps: Iterator[bool]) -> None:
         for _ in steps:
             pass
         run.write_summary({"of": run.layout.directory.name})

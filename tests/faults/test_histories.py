@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mac_runner.errors import StoreError
-from mac_runner.store import Disk, Run, System, writer
+from mac_runner.store import Disk, RunRecorder, System, writer
 from tests.faults.crashfs import CrashDisk, Fate
 from tests.faults.test_crashes import transcripts_in
 from tests.faults.tier import SCALE
@@ -41,7 +41,9 @@ class Process:
         self.is_killed = False
         self.ended: list[str] = []
         self._disk = disk
-        self.run: Run = player.open_toy(RUN_DIR, CONVERSATIONS, disk=Disk(cast(System, self)), clock=StillClock())
+        self.run: RunRecorder = player.open_toy(
+            RUN_DIR, CONVERSATIONS, disk=Disk(cast(System, self)), clock=StillClock()
+        )
         self._steps = self._play()
 
     def __getattr__(self, call: str) -> object:

@@ -29,7 +29,7 @@ from mac_runner.runs.testing import (
     recorded_conversations,
 )
 from mac_runner.simulation.testing import BLOCK_TOKENS, SimulatedClock, SimulatedLoop, chain_of
-from mac_runner.store import RunContents, read_run
+from mac_runner.store import Run, read_run
 from mac_runner.types import Request, Sampling, Task
 from tests.runs.study import experiment, played, written
 from tests.sim.stepping import TRUE, SleepingEngine
@@ -121,7 +121,7 @@ SIZE = 12
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunContents:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of 12 discussions."""
     folder = tmp_path_factory.mktemp("run")
     played(written(folder, experiment(SIZE)), folder / "pilot")
@@ -137,7 +137,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
     return found
 
 
-def resampled(run: RunContents, setup: Setup, resampling: int = 0) -> Resampled:
+def resampled(run: Run, setup: Setup, resampling: int = 0) -> Resampled:
     return Resampled(recorded_conversations(run), setup.environment(), resampling)
 
 
@@ -153,7 +153,7 @@ def blocks_of(drawn: Resampled, task: Task) -> tuple[set[int], Conversation]:
     return found, conversation
 
 
-def test_planned_conversations_are_recorded_ones_to_their_ends(run: RunContents, setup: Setup) -> None:
+def test_planned_conversations_are_recorded_ones_to_their_ends(run: Run, setup: Setup) -> None:
     drawn = resampled(run, setup)
     names = {task.task_id for task in setup.tasks()}
     outcomes = [run.transcript(row["task_id"])["outcome"] for row in run.rows()]  # type: ignore[arg-type]
@@ -165,7 +165,7 @@ def test_planned_conversations_are_recorded_ones_to_their_ends(run: RunContents,
         assert blocks_of(drawn, task)[1].outcome in outcomes
 
 
-def test_copies_share_no_more_of_their_prompts_than_different_conversations(run: RunContents, setup: Setup) -> None:
+def test_copies_share_no_more_of_their_prompts_than_different_conversations(run: Run, setup: Setup) -> None:
     drawn = resampled(run, setup)
     tasks = list(drawn.tasks(setup.tasks[:40])())
     seeds = Counter(task.seed for task in tasks)
@@ -179,7 +179,7 @@ def test_copies_share_no_more_of_their_prompts_than_different_conversations(run:
     assert own & copy
 
 
-def test_a_resampling_draws_from_other_conversations_and_always_the_same(run: RunContents, setup: Setup) -> None:
+def test_a_resampling_draws_from_other_conversations_and_always_the_same(run: Run, setup: Setup) -> None:
     def seeds(resampling: int) -> list[int]:
         return [task.seed for task in resampled(run, setup, resampling).tasks(setup.tasks)()]
 
@@ -188,7 +188,7 @@ def test_a_resampling_draws_from_other_conversations_and_always_the_same(run: Ru
     assert seeds(1) == seeds(1) != seeds(2)
 
 
-def test_a_turn_that_was_not_recorded_is_refused(run: RunContents, setup: Setup) -> None:
+def test_a_turn_that_was_not_recorded_is_refused(run: Run, setup: Setup) -> None:
     drawn = Resampled([Recorded(one.task, {}) for one in recorded_conversations(run)], setup.environment())
     (task,) = drawn.tasks(setup.tasks[:1])()
 
@@ -196,7 +196,7 @@ def test_a_turn_that_was_not_recorded_is_refused(run: RunContents, setup: Setup)
         blocks_of(drawn, task)
 
 
-def test_a_run_shows_the_step_model_of_its_engine_and_its_tokens(run: RunContents) -> None:
+def test_a_run_shows_the_step_model_of_its_engine_and_its_tokens(run: Run) -> None:
     found = observed([run]).models["panel"]
 
     assert found.steps.kernel_ms(16, 8, 300) == pytest.approx(TRUE.kernel_ms(16, 8, 300), rel=0.05)

@@ -24,7 +24,7 @@ from mac_runner.plan import Plan, task_name
 from mac_runner.store import (
     Disk,
     Merged,
-    Run,
+    RunRecorder,
     Survey,
     VerifyReport,
     build_transcript,
@@ -146,13 +146,13 @@ def rebuild(found: JsonObject) -> JsonObject:
 
 def open_toy(
     directory: Path, tasks: int | Plan, *, clock: Clock | None = None, config: JsonObject | None = None, **more: Any
-) -> Run:
+) -> RunRecorder:
     planned = plan(tasks) if isinstance(tasks, int) else tasks
     clock = clock or SystemClock()
     return open_run(directory, experiment_name=NAME, resolved=config or resolved(), tasks=planned, clock=clock, **more)
 
 
-def begun(run: Run) -> Run:
+def begun(run: RunRecorder) -> RunRecorder:
     """The run, which has written what its start came to."""
     run.begin()
     run.drain()
@@ -164,7 +164,9 @@ def surveyed(directory: Path, n: int, config: JsonObject | None = None) -> Surve
     return survey(directory, experiment_name=NAME, resolved=config or resolved(), tasks=plan(n))
 
 
-def steps(run: Run, *, turns: int | None = None, failing: Collection[str] = (), until: int = 2) -> Iterator[bool]:
+def steps(
+    run: RunRecorder, *, turns: int | None = None, failing: Collection[str] = (), until: int = 2
+) -> Iterator[bool]:
     """Play what is left, or only so many turns of it, one reply or one ending at a time: whether it was an ending.
 
     Of those that are `failing` each fails after so many replies.
@@ -184,7 +186,7 @@ def steps(run: Run, *, turns: int | None = None, failing: Collection[str] = (), 
         yield True
 
 
-def play(run: Run, *, turns: int | None = None, failing: Collection[str] = (), until: int = 2) -> int:
+def play(run: RunRecorder, *, turns: int | None = None, failing: Collection[str] = (), until: int = 2) -> int:
     """Play what is left, or only so many turns of it; how many turns were played."""
     return sum(not is_ending for is_ending in steps(run, turns=turns, failing=failing, until=until))
 

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from mac_runner.clock import SystemClock
 from mac_runner.errors import IdentityError, RunDirectoryError, StoreError
-from mac_runner.store import Disk, Run, read_run, replies_before_failure, writer
+from mac_runner.store import Disk, RunRecorder, read_run, replies_before_failure, writer
 from mac_runner.store.testing import Branch, ForkRecord, objects, read_fork, write_fork
 from mac_runner.types import Fork, JsonObject, RecordedReply, Task
 from tests.faults.crashfs import CrashDisk
@@ -32,7 +32,7 @@ def fail_some(run_dir: Path, *failed: str) -> Path:
     return player.played(run_dir, CONVERSATIONS, failing=failed or FAILED)
 
 
-def open_retry(run_dir: Path, *, disk: Disk | None = None, wanted: tuple[str, ...] = FAILED) -> Run:
+def open_retry(run_dir: Path, *, disk: Disk | None = None, wanted: tuple[str, ...] = FAILED) -> RunRecorder:
     tasks = player.plan(CONVERSATIONS).among(FAILED)
     return player.open_toy(run_dir, tasks, clock=StillClock(), disk=disk, is_retried=wanted.__contains__)
 

@@ -23,7 +23,7 @@ from mac_runner.store import (
     FindingKind,
     LeasesRecord,
     Repairs,
-    Run,
+    RunRecorder,
     VerifyReport,
     is_complete,
     read_run,
@@ -408,7 +408,7 @@ FAILED = "toy_00003"
 REPAIRED = 5
 
 
-def open_thorough(run_dir: Path, disk: Disk | None = None) -> Run:
+def open_thorough(run_dir: Path, disk: Disk | None = None) -> RunRecorder:
     def restore(task: Task, replies: Sequence[RecordedReply], row: JsonObject) -> JsonObject:
         return player.transcript(task, list(replies), str(row["failure"]) if row["failure"] else None)
 

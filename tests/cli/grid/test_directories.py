@@ -12,7 +12,7 @@ import yaml
 
 from mac_runner.cli.process import Exit
 from mac_runner.errors import StoreError
-from mac_runner.store import Disk, Run, open_run, read_grid
+from mac_runner.store import Disk, RunRecorder, open_run, read_grid
 from mac_runner.store.testing import THREAD_NAME, RunLock
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, RunDir, discussion, experiment, scripted
@@ -80,7 +80,7 @@ def test_no_more_than_so_many_are_open_at_once_and_all_get_done(
 ) -> None:
     writers: list[int] = []
 
-    def counting(*args: object, **settings: object) -> Run:
+    def counting(*args: object, **settings: object) -> RunRecorder:
         run = open_run(*args, **settings)  # type: ignore[arg-type]
         writers.append(sum(thread.name == THREAD_NAME for thread in threading.enumerate()))
         return run
@@ -111,11 +111,11 @@ def test_every_run_is_closed_with_its_summary_and_no_thread_is_left(many: Path, 
 def test_a_run_that_cannot_be_closed_stops_the_grid_and_the_next_one_goes_on(
     many: Path, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: Run, summary: JsonObject) -> NoReturn:
+    def refuse(self: RunRecorder, summary: JsonObject) -> NoReturn:
         raise StoreError("cannot write summary.json: no space left on device (ENOSPC)")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Run, "write_summary", refuse)
+        broken.setattr(RunRecorder, "write_summary", refuse)
         broken.setattr("mac_runner.descriptors.GRID_RUNS_OPEN_MAX", 2)
         at_once("small.yaml --quiet").ends(Exit.STORAGE_FAILED, "no space left")
 

@@ -1,0 +1,253 @@
+"""How far a run is, for readers (`read_standing`) and for who would play it (`survey`). Changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+
+from mac_runner.config import Difference, recorded_speakers
+from mac_runner.errors import RunDirectoryError
+from mac_runner.plan import Plan, Shard
+from mac_runner.store import journal
+from mac_runner.store.disk import Disk
+from mac_runner.store.head import ended_by_manifest, places_of_work, read_head
+from mac_runner.store.identity import (
+    begun_with,
+    describe,
+    read_shard,
+)
+from mac_runner.store.layout import Layout, Lease
+from mac_runner.store.lock import Holder, most_alive
+from mac_runner.store.machine import Machine
+from mac_runner.store.manifest import Manifest, in_task_order, read_manifest
+from mac_runner.store.records import lines
+from mac_runner.store.recovery import trace_flaws, trace_strays
+from mac_runner.store.rows import CountedRows
+from mac_runner.store.run import lost_endings
+from mac_runner.store.run_state import RunState, SessionStanding, read_state
+from mac_runner.store.transcripts import (
+    transcript_sizes,
+)
+from mac_runner.store.workers import ShardsStanding, shards_standing
+from mac_runner.types import JsonObject, PolicyVersion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far a run is. `latest` is its last session, and `usage` is what all of them used.
+
+    `holder` is who left a note, of several one that is alive.
+    """
+
+    directory: Path
+    experiment_name: str
+    shard: Shard | None
+    planned: int
+    finished: int
+    failed: int
+    half_done: int
+    failures: tuple[JsonObject, ...]
+    sessions: int
+    latest: SessionStanding | None
+    usage: JsonObject
+    holder: Holder
+    counts: JsonObject = field(default_factory=dict)
+    """Over all that ended, what `transcripts` counts: `turns`, `corrections`, `defaults`, and by agent definition."""
+    policies: JsonObject = field(default_factory=dict)
+    """`RunState.policies_json`."""
+    speakers: Mapping[str, str] = field(default_factory=dict)
+    """The model of each agent definition."""
+    lost: int = 0
+    """`Run.lost`."""
+    shards: ShardsStanding | None = None
+    """While workers claim its shards, how far these are."""
+
+    @property
+    def ended(self) -> int:
+        """How many conversations have ended, finished or failed."""
+        return self.finished + self.failed
+
+
+def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine | None = None) -> Standing:
+    """How far a run is, also while it is under way. Raises RunDirectoryError when there is none.
+
+    Opens no transcript and parses no reply, so it takes seconds at a hundred thousand conversations.
+    """
+    disk, machine = disk or Disk(), machine or Machine()
+    head = read_head(directory, disk=disk)
+    layout = head.layout
+    ended = ended_by_manifest(disk, layout)
+    state = read_state(disk, layout)
+    state.count_recorded(disk, layout)
+    failures: list[JsonObject] = []
+    counts = CountedRows()
+    for found in state.json_rows(disk, layout):
+        counts.add(found.parsed.counts)
+        if found.parsed.status == "failed":
+            failures.append(found.whole())
+    return Standing(
+        directory=directory,
+        experiment_name=layout.experiment_name,
+        shard=read_shard(disk, layout.root),
+        planned=len(head.planned.keys() | state.endings.keys()),
+        finished=len(state.endings) - len(failures),
+        failed=len(failures),
+        half_done=len(journal.replied(disk, layout) - state.endings.keys()),
+        failures=tuple(failures),
+        sessions=len(state.sessions),
+        latest=state.latest,
+        usage=state.usage,
+        holder=most_alive(disk, places_of_work(directory, disk=disk), machine),
+        counts=counts.as_json(),
+        policies=state.policies_json(),
+        speakers=recorded_speakers(head.resolved),
+        lost=len(lost_endings(ended, state)),
+        shards=shards_standing(disk, machine, layout, state),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """How far the tasks of one invocation are.
+
+    `half_done` have recorded replies to continue from. `is_complete` means that running would change nothing: all is
+    done, and every file is in its final form but for the summary, which is written again where it is not right.
+    """
+
+    planned: int
+    finished: int
+    failed: int
+    half_done: int
+    recorded_replies: int
+    changed_settings: tuple[str, ...]
+    is_complete: bool
+    policies: Mapping[str, Sequence[PolicyVersion]] = field(default_factory=dict)
+    """The versions that each model had."""
+    ended: Container[str] = ()
+    """The tasks whose conversations have ended, with their transcripts there."""
+
+    def has_ended(self, tasks: Plan) -> bool:
+        """Whether all these conversations have."""
+        return all(task_id in self.ended for task_id, _ in tasks.ids())
+
+    @property
+    def left(self) -> int:
+        """How many have not ended."""
+        return self.planned - self.finished - self.failed
+
+    @property
+    def untouched(self) -> int:
+        """How many have not begun."""
+        return self.left - self.half_done
+
+
+def survey(
+    directory: Path,
+    *,
+    experiment_name: str,
+    resolved: JsonObject,
+    tasks: Plan,
+    shard: Shard | None = None,
+    grid: Path | None = None,
+    disk: Disk | None = None,
+) -> Survey:
+    """Look at a directory as `open_run` would, with the same refusals, and change nothing."""
+    disk = disk or Disk()
+    layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid)
+    changed = _changes(disk, layout, resolved, shard)
+    sizes = transcript_sizes(disk, layout, (task_id for task_id, _ in tasks.ids()))
+    state = read_state(disk, layout)
+    endings = {
+        task_id: ending.status for task_id, ending in state.endings.items() if sizes.get(task_id) == ending.size_bytes
+    }
+    recorded = journal.replies(disk, layout, lambda task_id: task_id not in endings)
+    found = Counter(endings.get(task_id) for task_id, _ in tasks.ids())
+    half_done = [task_id for task_id, _ in tasks.ids() if task_id in recorded]
+    return Survey(
+        planned=len(tasks),
+        finished=found["finished"],
+        failed=found["failed"],
+        half_done=len(half_done),
+        recorded_replies=sum(len(recorded[task_id]) for task_id in half_done),
+        changed_settings=tuple(describe(change) for change in changed or ()),
+        is_complete=changed is not None
+        and not changed
+        and (_is_final(disk, layout, tasks) if layout.is_whole else _is_part_over(disk, layout, tasks, state, sizes)),
+        policies=state.policies,
+        ended=endings.keys(),
+    )
+
+
+def is_complete(
+    directory: Path,
+    *,
+    experiment_name: str,
+    resolved: JsonObject,
+    tasks: Plan,
+    shard: Shard | None = None,
+    grid: Path | None = None,
+    lease: Lease | None = None,
+    despite_settings: bool = False,
+    disk: Disk | None = None,
+) -> bool:
+    """`Survey.is_complete`, with the same refusals; soon known where something is left to do.
+
+    With `despite_settings` it does not count that settings outside the identity have changed. For a combination, and
+    with `lease` for a shard, it is about these conversations and their transcripts alone.
+    """
+    disk = disk or Disk()
+    layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid, lease=lease)
+    changed = _changes(disk, layout, resolved, shard)
+    return changed is not None and (despite_settings or not changed) and _is_final(disk, layout, tasks)
+
+
+def _changes(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None) -> tuple[Difference, ...] | None:
+    """The settings that changed since the run was started; None when there is no run."""
+    found = begun_with(disk, layout, resolved, shard)
+    return None if found is None else (*found.identity, *found.runtime)
+
+
+def _is_part_over(
+    disk: Disk, layout: Layout, tasks: Plan, state: RunState, sizes: Mapping[str | None, int | None]
+) -> bool:
+    """Whether these conversations have ended, with their transcripts there: manifest and index are of the whole."""
+    if layout.lease is None and disk.exists(layout.leases):
+        return False
+    ended = {task_id: ending.size_bytes for task_id, ending in state.endings.items()}
+    is_done = all(task_id in ended and sizes.get(task_id) == ended[task_id] for task_id, _ in tasks.ids())
+    return is_done and not any(trace_flaws(disk, layout, state, is_thorough=False))
+
+
+def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
+    """Whether all is done, and manifest and index are in their final form. Checks what is cheap first.
+
+    A process that was killed while it wrote them a last time left a temporary file, which a start removes.
+    """
+    if not layout.is_whole:
+        sizes = transcript_sizes(disk, layout, (task_id for task_id, _ in tasks.ids()))
+        return _is_part_over(disk, layout, tasks, read_state(disk, layout), sizes)
+    if disk.exists(layout.leases) or not disk.exists(layout.manifest) or any(map(disk.strays, layout.swept)):
+        return False
+    try:
+        known = read_manifest(disk, layout)
+    except RunDirectoryError:
+        return False
+    if any(known.statuses.get(task_id, "pending") == "pending" for task_id, _ in tasks.ids()):
+        return False
+    manifest = Manifest(layout.experiment_name, known.planned)
+    state, sizes = read_state(disk, layout), transcript_sizes(disk, layout)
+    sizes.pop(None, None)
+    for task_id, ending in state.endings.items():
+        manifest.settle(task_id, ending.status)
+        if sizes.pop(task_id, None) != ending.size_bytes:
+            return False
+    if trace_strays(disk, layout, state) or any(trace_flaws(disk, layout, state, is_thorough=False)):
+        return False
+    if sizes or any(manifest.status(task_id) != status for task_id, status in known.statuses.items()):
+        return False
+    found = (line.data + b"\n" for line in lines(disk.chunks(layout.index)))
+    right = in_task_order(state.rows(disk, layout), manifest.done())
+    return all(line == other for line, other in zip_longest(found, right))
