@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from mac_runner.errors import ConfigError
 
@@ -117,3 +117,20 @@ def obstacle(path: Path) -> str | None:
         if not stat.S_ISDIR(found):
             return f"{part} is not a directory"
     return None
+
+
+class Mark(NamedTuple):
+    """By what a file is known to be the same as before."""
+
+    inode: int
+    size_bytes: int
+    changed_ns: int
+
+
+def mark_of(path: Path) -> Mark | None:
+    """The mark of a file; None where there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - one call
+    except OSError:
+        return None
+    return Mark(found.st_ino, found.st_size, found.st_mtime_ns)

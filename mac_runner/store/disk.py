@@ -250,8 +250,11 @@ class Disk:
         with _naming("look for room in", path):
             return self._system.free(path)
 
-    def chunks(self, path: Path, start: int = 0) -> Iterator[bytes]:
-        """A file, or what follows an offset, in pieces of bounded size; nothing when it does not exist."""
+    def chunks(self, path: Path, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
+        """A file, or what follows an offset, in pieces of bounded size; nothing when it does not exist.
+
+        With `size_bytes` not more than so much of it.
+        """
         with _naming("read", path):
             try:
                 descriptor = self._system.open_read(path)
@@ -260,8 +263,10 @@ class Disk:
             try:
                 if start:
                     self._system.seek(descriptor, start)
-                while chunk := self._system.read(descriptor, READ_CHUNK_BYTES):
+                left = READ_CHUNK_BYTES if size_bytes is None else size_bytes
+                while chunk := self._system.read(descriptor, min(left, READ_CHUNK_BYTES)):
                     self.pulse += 1
+                    left -= 0 if size_bytes is None else len(chunk)
                     yield chunk
             finally:
                 self._system.close(descriptor)

@@ -38,11 +38,11 @@ from mac_runner.store.run_state import (
     accounting_since,
     at_least,
     merge_accounting,
-    read_state,
 )
 from mac_runner.store.session import GridSession, Recorder, open_log_session
 from mac_runner.store.space import Need, check_room
 from mac_runner.store.standing import Standing, read_standing
+from mac_runner.store.tail import read_state
 from mac_runner.store.workers import ShardsStanding, read_workers
 from mac_runner.types import JsonObject, JsonValue
 

@@ -66,6 +66,9 @@ KINDS: Final = frozenset({*_OF_SESSIONS, "reply", "policy", "death", "done", "re
 # search takes a third of the time.
 _ID = r""" \{"id":"([^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+)","kind":"""
 MARK = re.compile(rf'{_ID}"(?!reply")([a-z]+)",'.encode())
+FRAME: Final = re.compile(rf'{_ID}"([a-z]+)",'.encode())
+START: Final = b' {"id":"'
+"""How a frame begins after its checksum. The text occurs nowhere else."""
 _OF_TASK = re.compile(rf'{_ID}"(reply|retry)",'.encode())
 REPLY = re.compile(rf'{_ID}"reply",'.encode())
 _SESSION = re.compile(rf'{_ID}"session",'.encode())
@@ -300,17 +303,6 @@ def done_rows(disk: Disk, layout: Layout, session: int) -> Iterator[DoneRow]:
                 for record in _checked_records(path, line)
                 if record["kind"] == "done"
             )
-
-
-def marks_and_rows(disk: Disk, layout: Layout, session: int) -> Iterator[tuple[int, JsonObject | DoneRow]]:
-    """The `marks` of one session, with the index rows of intact frames as JSON; before each, where its line ends."""
-    path = layout.segment(session)
-    for line in lines_with(MARK, disk.chunks(path)):
-        end = line.offset + line.size_bytes
-        if (found := done_row(line)) is not None:
-            yield end, found
-        else:
-            yield from ((end, record) for record in _checked_records(path, line) if record["kind"] != "reply")
 
 
 def replies_from(path: Path, chunks: Iterable[bytes]) -> Iterator[RecordedReply]:

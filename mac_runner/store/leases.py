@@ -25,7 +25,7 @@ from mac_runner.store.identity import changes, encode_config, is_untouched, read
 from mac_runner.store.layout import GRID, LEASE_DIRECTORIES, LEASES, LOCK, Layout
 from mac_runner.store.manifest import read_manifest, write_manifest
 from mac_runner.store.records import encode_json, foreign_format
-from mac_runner.store.run_state import read_state
+from mac_runner.store.tail import read_state
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject
 

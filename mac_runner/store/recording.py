@@ -33,7 +33,6 @@ from mac_runner.store.manifest import Counts, write_index
 from mac_runner.store.recovery import Recovered, Repairs, Restore, prepare, recover
 from mac_runner.store.retry import reopen
 from mac_runner.store.run import Run, read_run
-from mac_runner.store.run_state import read_state
 from mac_runner.store.session import (
     DeathItem,
     PolicyItem,
@@ -44,6 +43,7 @@ from mac_runner.store.session import (
     TranscriptItem,
 )
 from mac_runner.store.space import Need, check_room, full_disk_named, need_of
+from mac_runner.store.tail import read_state
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
 

@@ -35,8 +35,9 @@ from mac_runner.store.layout import Layout, task_id_of, traced_task_of, traces_b
 from mac_runner.store.manifest import Manifest, read_manifest, write_index
 from mac_runner.store.records import entry, lines, row_id
 from mac_runner.store.retry import failed_rows, kept_replies
-from mac_runner.store.run_state import RunState, digest_of, read_state
+from mac_runner.store.run_state import RunState, digest_of
 from mac_runner.store.space import SAMPLE_CONVERSATIONS
+from mac_runner.store.tail import read_state
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.traces import TRACES, Traces, encode_traces, traces_flaw, with_traces
 from mac_runner.store.transcripts import (

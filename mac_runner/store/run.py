@@ -28,7 +28,8 @@ from mac_runner.store.layout import Layout
 from mac_runner.store.manifest import Counts
 from mac_runner.store.records import in_time_order, origin_of, row_id
 from mac_runner.store.rows import DoneRow
-from mac_runner.store.run_state import RunState, read_state
+from mac_runner.store.run_state import RunState
+from mac_runner.store.tail import read_state
 from mac_runner.store.traces import Traces, read_traces
 from mac_runner.store.transcripts import (
     check_acknowledged,

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from pathlib import Path
 from typing import TypeGuard
 
 import msgspec
@@ -83,6 +82,8 @@ class SessionStanding:
     """Where the frame of its last checkpoint ends in its segment."""
     since: JsonObject = field(default_factory=dict)
     """What was recorded after that, as an accounting without times (`counted`): a session that was killed left some."""
+    is_counted: bool = False
+    """Whether `since` has all that was read."""
 
 
 class RunState:
@@ -96,6 +97,8 @@ class RunState:
         """The conversations that are done."""
         self.attempts: dict[str, list[JsonObject]] = {}
         """The rows of the failed attempts that were retried, in their order, by task."""
+        self.failed = 0
+        """How many of the endings are failures."""
         self.deaths: dict[str, Counter[str]] = {}
         """How often an engine died on each turn, by task; only of tasks that are not done."""
         self._with_digests = with_digests
@@ -139,7 +142,8 @@ class RunState:
             case "retry":
                 row = entry(record, "row", dict)
                 _checked(DoneRow(str(record["id"]), encode_json(row)))
-                self.endings.pop(str(record["id"]), None)
+                if (ending := self.endings.pop(str(record["id"]), None)) is not None:
+                    self.failed -= ending.status == "failed"
                 self.attempts.setdefault(str(record["id"]), []).append(row)
             case "done":
                 self._end(DoneRow(str(record["id"]), encode_json(entry(record, "row", dict))), session)
@@ -149,12 +153,11 @@ class RunState:
     def count_recorded(self, disk: Disk, layout: Layout) -> None:
         """Take in what each session recorded after its last checkpoint; nothing else needs those replies."""
         for session in self.sessions:
-            self.count_recorded_in(session, disk, layout.segment(session.number))
-
-    def count_recorded_in(self, session: SessionStanding, disk: Disk, path: Path) -> None:
-        """The same for one session."""
-        found = counted(journal.replies_from(path, disk.chunks(path, session.counted_to)), session.engines)
-        session.since = found if session.engines is None or not found else {RECORDED: found}
+            if not session.is_counted:
+                path = layout.segment(session.number)
+                found = counted(journal.replies_from(path, disk.chunks(path, session.counted_to)), session.engines)
+                session.since = found if session.engines is None or not found else {RECORDED: found}
+                session.is_counted = True
 
     def _end(self, row: DoneRow, session: SessionStanding) -> None:
         session.ended += 1
@@ -169,6 +172,8 @@ class RunState:
             if model in self.policies:
                 lag = max(0, self.policies[model][-1].version - first)
                 self.lags.setdefault(model, Counter())[lag] += 1
+        before = self.endings.get(task_id)
+        self.failed += (found.status == "failed") - (before is not None and before.status == "failed")
         self.endings[task_id] = Ending(
             task_index=found.index,
             status=sys.intern(found.status),
@@ -269,20 +274,6 @@ class RunState:
         for ending in sorted(self.endings.values()):
             found.setdefault(ending.session, []).append(ending)
         return found
-
-
-def read_state(disk: Disk, layout: Layout, *, with_digests: bool = False) -> RunState:
-    """The state that the journal of a run directory makes. Raises RunDirectoryError when it cannot be read."""
-    state = RunState(with_digests=with_digests, holds=layout.holds)
-    for session in journal.sessions(disk, layout):
-        state.begin(session)
-        path = layout.segment(session)
-        for end, record in journal.marks_and_rows(disk, layout, session):
-            try:
-                state.apply(record, end)
-            except ValueError as fault:
-                raise journal.unreadable(path, record, fault) from fault
-    return state
 
 
 def _policy_of(record: JsonObject) -> PolicyVersion:

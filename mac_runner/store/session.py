@@ -30,8 +30,9 @@ from mac_runner.store.leases import end_leases
 from mac_runner.store.lock import LockAbove, RunLock
 from mac_runner.store.manifest import Manifest, index_line, write_index, write_manifest
 from mac_runner.store.records import encode_for_reading, entry, event_line, row_id
-from mac_runner.store.run_state import RECORDED, Recorded, at_least, read_state
+from mac_runner.store.run_state import RECORDED, Recorded, at_least
 from mac_runner.store.space import Need, full_disk_named
+from mac_runner.store.tail import read_state
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.transcripts import Attempts, Finished, publish, publish_traces, with_attempts
 from mac_runner.store.writer import Writer

@@ -27,7 +27,8 @@ from mac_runner.store.records import lines
 from mac_runner.store.recovery import trace_flaws, trace_strays
 from mac_runner.store.rows import CountedRows
 from mac_runner.store.run import lost_endings
-from mac_runner.store.run_state import RunState, SessionStanding, read_state
+from mac_runner.store.run_state import RunState, SessionStanding
+from mac_runner.store.tail import read_state
 from mac_runner.store.transcripts import (
     transcript_sizes,
 )

@@ -59,10 +59,10 @@ from mac_runner.store.records import (
     task_json,
 )
 from mac_runner.store.rows import DoneRow, RecordedRow
-from mac_runner.store.run_state import RunState, read_state
+from mac_runner.store.run_state import RunState
 from mac_runner.store.session import MANIFEST_INTERVAL_S, Item, Session, TranscriptItem
 from mac_runner.store.space import SAMPLE_CONVERSATIONS, size_text
-from mac_runner.store.tail import JournalTail
+from mac_runner.store.tail import JournalTail, read_state
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.traces import (
     TRACES,

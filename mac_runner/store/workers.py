@@ -24,8 +24,9 @@ from mac_runner.store.layout import LEASE_DIRECTORIES, WORKERS, Layout
 from mac_runner.store.leases import lease_places, read_leases
 from mac_runner.store.lock import Holder, Owner, RunLock, holder_of, read_owner
 from mac_runner.store.machine import Machine
-from mac_runner.store.run_state import RunState, read_state
+from mac_runner.store.run_state import RunState
 from mac_runner.store.session import Recorder, open_log_session
+from mac_runner.store.tail import read_state
 from mac_runner.types import JsonObject
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9.-]+")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from mac_runner.config import recorded_speakers
 from mac_runner.errors import ConfigError, MacRunnerError
+from mac_runner.files import Mark, mark_of
 from mac_runner.runs.replays import Replays
 from mac_runner.store import Counts, Disk, Run, Standing
 from mac_runner.store.head import places_of_work, read_head
@@ -28,7 +29,6 @@ from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject
 from mac_runner.viewer.listing import Listing
-from mac_runner.viewer.marks import Mark, mark_of
 from mac_runner.viewer.source import NotThereError
 from mac_runner.views.index import IndexTable
 
@@ -254,7 +254,7 @@ class Follower:
                 self._add(batch)
                 batch.clear()
 
-        news = tail.read_on(take, is_over)
+        news = tail.read_on(take, is_over, self._listing.table.how.row_kind)
         self._add(batch)
         self._is_whole = news.is_whole
         self._is_stale |= news.is_anew
@@ -276,7 +276,7 @@ class Follower:
             # Pages know rows by their version: those of another run are never taken for rows of this one.
             self._version += self._tail is not None
             self._resolved = resolved
-            self._tail = JournalTail(self._disk, layout, Listing(resolved, self._version).table.how.row_kind)
+            self._tail = JournalTail(self._disk, layout, keeps_replies=True)
             self._clear()
         self._layout = self._tail.layout = layout
         self._marks, self._replays = marks, None

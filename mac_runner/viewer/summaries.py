@@ -9,10 +9,10 @@ from typing import Final
 
 from mac_runner.clock import Clock
 from mac_runner.errors import RunDirectoryError, StoreError
+from mac_runner.files import mark_of
 from mac_runner.runs.summary import summary_parts
 from mac_runner.store import Run
 from mac_runner.types import JsonObject
-from mac_runner.viewer.marks import mark_of
 
 _REST: Final = 20.0
 """While a run is at work, its summary is made again after this many times the time that it took."""

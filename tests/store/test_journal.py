@@ -49,7 +49,7 @@ class OneSegment(Disk):
     def names(self, directory: Path) -> list[str]:
         return ["000001.jsonl"]
 
-    def chunks(self, path: Path, start: int = 0) -> Iterator[bytes]:
+    def chunks(self, path: Path, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
         return (self.data[at : at + self.size] for at in range(start, len(self.data), self.size))
 
 
@@ -321,7 +321,7 @@ def test_reading_on_in_pieces_says_what_reading_at_once_says(layout: Layout) -> 
         shutil.rmtree(layout.journal)
         layout.journal.mkdir()
         disk, chance, rows = Disk(), random.Random(seed), list[DoneRow]()
-        tail = JournalTail(disk, layout)
+        tail = JournalTail(disk, layout, keeps_replies=True)
         for number, frames in enumerate(sessions(), start=1):
             data, written = b"".join(frames), 0
             while written < len(data):
@@ -344,7 +344,7 @@ def test_reading_on_in_pieces_says_what_reading_at_once_says(layout: Layout) -> 
 
 
 def test_journal_that_was_replaced_is_read_anew(layout: Layout) -> None:
-    tail, rows = JournalTail(Disk(), layout), list[DoneRow]()
+    tail, rows = JournalTail(Disk(), layout, keeps_replies=True), list[DoneRow]()
     assert not tail.read_on(rows.append).is_anew
     assert [each.task_id for each in rows] == ["t-0", "t-1"]
 
@@ -358,12 +358,30 @@ def test_journal_that_was_replaced_is_read_anew(layout: Layout) -> None:
 
 
 def test_second_look_at_a_journal_opens_no_file(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    tail, rows = JournalTail(Disk(), layout), list[DoneRow]()
+    tail, rows = JournalTail(Disk(), layout, keeps_replies=True), list[DoneRow]()
     tail.read_on(rows.append)
 
-    def refuse(path: Path, *_rest: int) -> Iterator[bytes]:
+    def refuse(_self: Disk, path: Path, *_rest: int) -> Iterator[bytes]:
         raise AssertionError(f"{path} is read again")
 
-    monkeypatch.setattr("mac_runner.store.tail.chunks_from", refuse)
+    monkeypatch.setattr(Disk, "chunks", refuse)
 
     assert tail.read_on(rows.append).replied == frozenset()
+
+
+def test_frames_whose_newline_was_lost_are_read_on_as_they_are_read_at_once(layout: Layout) -> None:
+    """A reply and what stands behind it on its line, whichever it is."""
+    for segment, frames in enumerate(sessions(), start=1):
+        for place in range(len(frames) - 1):
+            damaged = [*frames]
+            damaged[place] = damaged[place][:-1] + b"x"
+            layout.segment(segment).write_bytes(b"".join(damaged))
+            disk, tail = Disk(), JournalTail(Disk(), layout, keeps_replies=True)
+            tail.read_on()
+
+            whole = read_state(disk, layout)
+            expected = replies(disk, layout, set(ALL - whole.endings.keys()).__contains__)
+            assert tail.state.endings == whole.endings, (segment, place)
+            assert {task_id: tail.replies(task_id) for task_id in expected} == expected, (segment, place)
+            assert tail.replied == expected.keys(), (segment, place)
+        layout.segment(segment).write_bytes(b"".join(frames))

@@ -94,7 +94,7 @@ class Segments(Disk):
     def names(self, directory: Path) -> list[str]:
         return [*self.segments]
 
-    def chunks(self, path: Path, start: int = 0) -> Iterator[bytes]:
+    def chunks(self, path: Path, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
         yield self.segments[path.name][start:]
 
 

@@ -541,8 +541,9 @@ def test_accounts_of_a_session_killed_anywhere_have_every_reply_that_it_recorded
         found = section(section(accounting, "models"), "m")
         assert (found.get("requests", 0), section(found, "tokens").get("prompt", 0)) == (recorded, 3 * recorded)
         assert read_standing(run_dir).usage.get("models", {}) == accounting["models"]
-        tail = JournalTail(Disk(), Layout(directory=run_dir, experiment_name=player.NAME))
-        tail.read_on(lambda _row: None)
+        tail = JournalTail(disk := Disk(), layout := Layout(directory=run_dir, experiment_name=player.NAME))
+        tail.read_on()
+        tail.state.count_recorded(disk, layout)
         assert tail.state.usage.get("models", {}) == accounting["models"]
         wrong = {finding.text for finding in player.verified(run_dir).findings if "accounts" in finding.text}
         assert wrong == set()
