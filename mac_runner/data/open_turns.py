@@ -9,7 +9,6 @@ from mac_runner.data.tables import TURN_COLUMNS, thought_of
 from mac_runner.flat import Cells, FlatColumn
 from mac_runner.results import section
 from mac_runner.store import Run
-from mac_runner.store.journal import replies
 from mac_runner.types import RecordedReply
 
 OPEN_COLUMN: Final = FlatColumn("truth", "whether the conversation has not ended")
@@ -20,10 +19,8 @@ def open_rows(contents: Run) -> Iterator[Mapping[str, Cells]]:
 
     What an environment made of a reply is not in the journal, nor is the model that was asked: those cells are empty.
     """
-    ended = contents.state.endings
-    found = replies(contents.disk, contents.layout, lambda task_id: task_id not in ended)
     group_of = _groups(contents)
-    for task_id, recorded in found.items():
+    for task_id, recorded in contents.open_replies().items():
         group = group_of(task_id)
         for number, reply in enumerate(recorded):
             yield {**dict.fromkeys(TURN_COLUMNS), **_row(reply), **group, "conversation": task_id, "number": number}

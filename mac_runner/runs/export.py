@@ -44,13 +44,12 @@ from mac_runner.problems import suggestion
 from mac_runner.runs.tables import run_source, run_sources
 from mac_runner.runs.trust import trust as import_code
 from mac_runner.runs.view import PathLike, RunView, directory_of, paths_of
-from mac_runner.store import Counts, Disk, Run, encode_for_reading
+from mac_runner.store import Disk, Run, encode_for_reading
 from mac_runner.store.head import places_of_work
 from mac_runner.store.layout import Layout
 from mac_runner.store.lock import most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.rows import DoneRow
-from mac_runner.store.run_state import RunState
 from mac_runner.types import JsonObject
 
 ALL_FORMATS: Final = (*FORMATS, *TRAINING_FORMATS)
@@ -391,13 +390,7 @@ def _write(order: _Order, disk: Disk | None = None) -> _Written:
     disk = disk or Disk()
     if order.is_trusted:
         _import_once(order.layout.directory)
-    contents = Run(
-        layout=order.layout,
-        resolved=order.resolved,
-        counts=Counts(planned=len(order.rows), finished=len(order.rows), failed=0),
-        state=RunState(),
-        disk=disk,
-    )
+    contents = Run(order.layout, order.resolved, disk=disk)
     source = run_source(contents, order.only)._replace(prefix=order.prefix)
     with writing(disk, order.targets, source.tables) as writer:
         for row in order.rows:

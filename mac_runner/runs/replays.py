@@ -19,7 +19,6 @@ from mac_runner.errors import ConfigError, ConversationError, MacRunnerError, Ru
 from mac_runner.runs.recorded import recorded_experiment, recorded_plan, recorded_setup
 from mac_runner.runs.setup import Setup
 from mac_runner.store import Run, build_transcript, replies_of, task_of
-from mac_runner.store.journal import replies as journaled
 from mac_runner.store.records import recorded_json, task_json
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, RecordedReply, Task, TurnRecord
 
@@ -83,8 +82,7 @@ class Replays:
         Raises ConfigError for a conversation that is not planned or has no reply yet.
         """
         if replies is None:
-            contents = self._contents
-            replies = journaled(contents.disk, contents.layout, task_id.__eq__).get(task_id, ())
+            replies = self._contents.replies(task_id)
         if not replies:
             raise ConfigError(f"conversation {task_id!r} has no reply yet: there is nothing to show")
         try:
@@ -100,7 +98,7 @@ class Replays:
         """What a conversation is about: as a transcript has it, or from the files of the experiment."""
         if (found := self._contents.recorded_material(task_id)) is not None:
             return found
-        experiment, index = self._experiment, self._contents.planned().get(task_id)
+        experiment, index = self._experiment, self._contents.index_of(task_id)
         settings = None if experiment is None else experiment.environment_settings
         if experiment is None or settings is None or index is None:
             return None
@@ -168,7 +166,7 @@ class Replays:
             found = next(recorded_plan(self._contents).those(task_id.__eq__), None)
         except MacRunnerError:
             found = None
-        return found or Task(index=self._contents.planned().get(task_id, 0), task_id=task_id, seed=0, agents=())
+        return found or Task(index=self._contents.index_of(task_id) or 0, task_id=task_id, seed=0, agents=())
 
 
 def _rendered(conversation: Conversation, replies: Sequence[RecordedReply]) -> Iterator[tuple[str, Prompt | str]]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import task_name
@@ -19,14 +17,6 @@ from mac_runner.store.manifest import ended_in, read_manifest
 from mac_runner.types import JsonObject
 
 
-class RunHead(NamedTuple):
-    """What says what a run is. `planned` are its tasks with their indexes."""
-
-    layout: Layout
-    resolved: JsonObject
-    planned: Mapping[str, int]
-
-
 def has_run(directory: Path, *, disk: Disk | None = None) -> bool:
     """Whether a run was begun in a directory."""
     disk = disk or Disk()
@@ -34,8 +24,8 @@ def has_run(directory: Path, *, disk: Disk | None = None) -> bool:
     return disk.exists(layout.config) and (layout.grid is not None or disk.exists(layout.manifest))
 
 
-def read_head(directory: Path, *, disk: Disk | None = None) -> RunHead:
-    """What says what the run in a directory is. Raises RunDirectoryError when there is none."""
+def read_head(directory: Path, *, disk: Disk | None = None) -> tuple[Layout, JsonObject]:
+    """The layout of the run in a directory and its experiment. Raises RunDirectoryError when there is none."""
     disk = disk or Disk()
     layout = Layout.at(disk, directory)
     resolved = read_config(disk, layout)
@@ -44,15 +34,14 @@ def read_head(directory: Path, *, disk: Disk | None = None) -> RunHead:
     name = section(resolved, "experiment_metadata").get("experiment_name")
     if not isinstance(name, str):
         raise RunDirectoryError(f"{layout.config} names no experiment; put back the file that the run wrote")
-    layout = replace(layout, experiment_name=name)
-    return RunHead(layout, resolved, read_planned(disk, layout))
+    return replace(layout, experiment_name=name), resolved
 
 
 def layout_of(directory: Path, *, disk: Disk | None = None) -> Layout:
     """The layout of a run or a grid, whose name counts where the directory is shared: that of a combination."""
     disk = disk or Disk()
     layout = Layout.at(disk, directory)
-    return layout if layout.grid is None else read_head(directory, disk=disk).layout
+    return layout if layout.grid is None else read_head(directory, disk=disk)[0]
 
 
 def read_planned(disk: Disk, layout: Layout) -> dict[str, int]:

@@ -191,6 +191,21 @@ class CountedRows:
         }
 
 
+class RowTotals:
+    """What is added up over index rows for the head of a run: the counts, and the rows of failed conversations."""
+
+    def __init__(self) -> None:
+        self.counts = CountedRows()
+        self.failures: dict[str, JsonObject] = {}
+        """By task."""
+
+    def add(self, row: DoneRow) -> None:
+        """Add one more."""
+        self.counts.add(row.parsed.counts)
+        if row.parsed.status == "failed":
+            self.failures[row.task_id] = row.whole()
+
+
 def parse_row(row: JsonObject) -> IndexRow:
     """Read one row of the index. Raises RunDirectoryError naming the task and the key."""
     return parsed(IndexRow, row, f"the index row of {row.get('task_id')!r}")

@@ -7,29 +7,32 @@ manifest lag behind.
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from mac_runner.errors import RunDirectoryError
+from mac_runner.files import Mark, mark_of
 from mac_runner.plan import Shard
 from mac_runner.printable import counted
+from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.fork import ForkRecord, read_fork
-from mac_runner.store.head import ended_by_manifest, event_logs, read_head, read_planned
+from mac_runner.store.head import ended_by_manifest, event_logs, places_of_work, read_head, read_planned
 from mac_runner.store.identity import (
     listed,
     read_shard,
     repair_advice,
 )
 from mac_runner.store.layout import Layout
+from mac_runner.store.lock import Holder, most_alive
+from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts
 from mac_runner.store.records import in_time_order, origin_of, row_id
-from mac_runner.store.rows import DoneRow
+from mac_runner.store.rows import DoneRow, RecordedRow
 from mac_runner.store.run_state import RunState
-from mac_runner.store.tail import read_state
+from mac_runner.store.tail import JournalTail, News, never, read_state, unnoted
 from mac_runner.store.traces import Traces, read_traces
 from mac_runner.store.transcripts import (
     check_acknowledged,
@@ -39,18 +42,91 @@ from mac_runner.store.transcripts import (
     result_flaw,
     salvaged_task,
 )
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject, JsonValue, RecordedReply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a run directory held when it was read."""
+    """A run directory, or a combination of a grid, as it was when it was last read.
 
-    layout: Layout
-    resolved: JsonObject
-    counts: Counts
-    state: RunState
-    disk: Disk
+    Nothing is locked and nothing is written. `follow` reads what is new: what was read once is kept. Not for two
+    threads at once.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        resolved: JsonObject,
+        *,
+        disk: Disk | None = None,
+        machine: Machine | None = None,
+        keeps_replies: bool = False,
+    ) -> None:
+        """Nothing is read yet. With `keeps_replies` it knows the replies of conversations that have not ended."""
+        self.layout = layout
+        self.resolved = resolved
+        self.disk = disk or Disk()
+        self.machine = machine or Machine()
+        self.is_whole = False
+        """Whether the journal was read to its end."""
+        self._keeps_replies = keeps_replies
+        self._tail = self._from_the_start()
+        self._marks: object = None
+        self._planned: Mapping[str, int] = {}
+        self._tasks: tuple[Mapping[str, int], int, AbstractSet[str]] | None = None
+        self._lost: tuple[Mark | None, int] | None = None
+
+    @classmethod
+    def at(
+        cls,
+        directory: Path,
+        *,
+        disk: Disk | None = None,
+        machine: Machine | None = None,
+        keeps_replies: bool = False,
+    ) -> Run:
+        """The run in a directory. Raises RunDirectoryError when there is none."""
+        layout, resolved = read_head(directory, disk=disk)
+        return cls(layout, resolved, disk=disk, machine=machine, keeps_replies=keeps_replies)
+
+    def _from_the_start(self) -> JournalTail:
+        return JournalTail(self.disk, self.layout, keeps_replies=self._keeps_replies)
+
+    # Reading.
+
+    def follow(
+        self,
+        on_row: Callable[[DoneRow], object] = unnoted,
+        is_over: Callable[[], bool] = never,
+        kind: type[RecordedRow] = RecordedRow,
+    ) -> News:
+        """Read what is new; `on_row` takes the index row of each conversation that ended, read as `kind`.
+
+        `is_over` is asked now and then: where it says so, the next call reads on from there. Where the directory holds
+        another run by now, `state` is another object. Raises RunDirectoryError or StoreError where it cannot be read.
+        """
+        self._read_plan()
+        news = self._tail.read_on(on_row, is_over, kind)
+        self.is_whole = news.is_whole
+        return news
+
+    def _read_plan(self) -> None:
+        """Read the experiment and what is planned, if they changed: before the journal, whose tasks were planned."""
+        layout = self.layout
+        marks = (mark_of(layout.config), mark_of(layout.manifest), *self.disk.names(layout.journal))
+        if marks == self._marks:
+            return
+        head = read_head(layout.directory, disk=self.disk)
+        if head != (layout, self.resolved):
+            self.layout, self.resolved = head
+            self._tail = self._from_the_start()
+        self._planned, self._marks = read_planned(self.disk, self.layout), marks
+
+    @property
+    def state(self) -> RunState:
+        """What its journal says, as far as it was read."""
+        return self._tail.state
+
+    # What there is.
 
     @property
     def experiment_name(self) -> str:
@@ -64,6 +140,20 @@ class Run:
         return str(conversation.get("environment")) if isinstance(conversation, dict) else ""
 
     @property
+    def counts(self) -> Counts:
+        """How many conversations are planned, and how many of them have ended."""
+        failed, ended = self.state.failed, len(self.state.endings)
+        return Counts(planned=len(self.tasks), finished=ended - failed, failed=failed)
+
+    @property
+    def tasks(self) -> AbstractSet[str]:
+        """The tasks that are planned now, and all that have ended: an earlier plan is not kept."""
+        known = self._planned, len(self.state.endings)
+        if self._tasks is None or self._tasks[0] is not known[0] or self._tasks[1] != known[1]:
+            self._tasks = (*known, self._planned.keys() | self.state.endings.keys())
+        return self._tasks[2]
+
+    @property
     def accounting(self) -> JsonObject:
         """What the sessions used and ended (`RunState.accounting`)."""
         self.state.count_recorded(self.disk, self.layout)
@@ -72,9 +162,18 @@ class Run:
     @property
     def lost(self) -> int:
         """How many conversations have ended by the manifest, and their endings are not in the journal."""
-        ended = ended_by_manifest(self.disk, self.layout)
-        # Those that ended after this was read are in the journal by now.
-        return len(lost_endings(ended, self.state) and lost_endings(ended, read_state(self.disk, self.layout)))
+        mark = mark_of(self.layout.manifest)
+        if self._lost is None or self._lost[0] != mark or self._lost[1]:
+            ended = ended_by_manifest(self.disk, self.layout)
+            # Those that ended after the journal was read are there by now.
+            lost = lost_endings(ended, self.state) and lost_endings(ended, read_state(self.disk, self.layout))
+            self._lost = mark, len(lost)
+        return self._lost[1]
+
+    @property
+    def holder(self) -> Holder:
+        """Who has left a note that it works on it; of several one that is alive."""
+        return most_alive(self.disk, places_of_work(self.layout.directory, disk=self.disk), self.machine)
 
     @property
     def shard(self) -> Shard | None:
@@ -122,8 +221,31 @@ class Run:
 
     def planned(self) -> dict[str, int]:
         """Every planned task, with its index."""
-        done = {task_id: ending.task_index for task_id, ending in self.state.endings.items()}
-        return {**read_planned(self.disk, self.layout), **done}
+        return {**self._planned, **{task_id: ending.task_index for task_id, ending in self.state.endings.items()}}
+
+    def index_of(self, task_id: str) -> int | None:
+        """The index of a task; None for one that is not planned."""
+        ending = self.state.endings.get(task_id)
+        return self._planned.get(task_id) if ending is None else ending.task_index
+
+    @property
+    def replied(self) -> AbstractSet[str]:
+        """The tasks that have a reply and have not ended, where replies are kept."""
+        return self._tail.replied
+
+    def reply_count(self, task_id: str) -> int:
+        """How many replies of an open conversation are recorded, where replies are kept."""
+        return self._tail.reply_count(task_id)
+
+    def replies(self, task_id: str) -> Sequence[RecordedReply]:
+        """The recorded replies of a conversation that has not ended."""
+        if self._keeps_replies:
+            return self._tail.replies(task_id)
+        return journal.replies(self.disk, self.layout, task_id.__eq__).get(task_id, ())
+
+    def open_replies(self) -> Mapping[str, Sequence[RecordedReply]]:
+        """Those of all conversations that have not ended, by task."""
+        return journal.replies(self.disk, self.layout, lambda task_id: task_id not in self.state.endings)
 
     def failed(self) -> set[str]:
         """The tasks whose conversations have failed."""
@@ -254,17 +376,10 @@ class Run:
 
 
 def read_run(directory: Path, *, disk: Disk | None = None) -> Run:
-    """Read a run directory. Raises RunDirectoryError when there is none.
-
-    What counts as planned is what is planned now: an earlier plan is not kept.
-    """
-    disk = disk or Disk()
-    head = read_head(directory, disk=disk)
-    state = read_state(disk, head.layout)
-    statuses = Counter(ending.status for ending in state.endings.values())
-    planned = len(head.planned.keys() | state.endings.keys())
-    counts = Counts(planned=planned, finished=statuses["finished"], failed=statuses["failed"])
-    return Run(layout=head.layout, resolved=head.resolved, counts=counts, state=state, disk=disk)
+    """Read a run directory. Raises RunDirectoryError when there is none."""
+    run = Run.at(directory, disk=disk)
+    run.follow()
+    return run
 
 
 def lost_endings(ended: frozenset[str], state: RunState) -> frozenset[str]:

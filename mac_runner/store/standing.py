@@ -13,20 +13,18 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
-from mac_runner.store.head import ended_by_manifest, places_of_work, read_head
 from mac_runner.store.identity import (
     begun_with,
     describe,
-    read_shard,
 )
 from mac_runner.store.layout import Layout, Lease
-from mac_runner.store.lock import Holder, most_alive
+from mac_runner.store.lock import Holder
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, in_task_order, read_manifest
 from mac_runner.store.records import lines
 from mac_runner.store.recovery import trace_flaws, trace_strays
-from mac_runner.store.rows import CountedRows
-from mac_runner.store.run import lost_endings
+from mac_runner.store.rows import RowTotals
+from mac_runner.store.run import Run
 from mac_runner.store.run_state import RunState, SessionStanding
 from mac_runner.store.tail import read_state
 from mac_runner.store.transcripts import (
@@ -77,36 +75,36 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
 
     Opens no transcript and parses no reply, so it takes seconds at a hundred thousand conversations.
     """
-    disk, machine = disk or Disk(), machine or Machine()
-    head = read_head(directory, disk=disk)
-    layout = head.layout
-    ended = ended_by_manifest(disk, layout)
-    state = read_state(disk, layout)
-    state.count_recorded(disk, layout)
-    failures: list[JsonObject] = []
-    counts = CountedRows()
-    for found in state.json_rows(disk, layout):
-        counts.add(found.parsed.counts)
-        if found.parsed.status == "failed":
-            failures.append(found.whole())
+    run, totals = Run.at(directory, disk=disk, machine=machine, keeps_replies=True), RowTotals()
+    if run.follow(totals.add).is_anew:
+        totals = RowTotals()
+        for row in run.json_rows():
+            totals.add(row)
+    return standing_of(run, totals)
+
+
+def standing_of(run: Run, totals: RowTotals) -> Standing:
+    """How far a run is that keeps replies; `totals` are of the rows that it has."""
+    state, counts = run.state, run.counts
+    state.count_recorded(run.disk, run.layout)
     return Standing(
-        directory=directory,
-        experiment_name=layout.experiment_name,
-        shard=read_shard(disk, layout.root),
-        planned=len(head.planned.keys() | state.endings.keys()),
-        finished=len(state.endings) - len(failures),
-        failed=len(failures),
-        half_done=len(journal.replied(disk, layout) - state.endings.keys()),
-        failures=tuple(failures),
+        directory=run.layout.directory,
+        experiment_name=run.experiment_name,
+        shard=run.shard,
+        planned=counts.planned,
+        finished=counts.finished,
+        failed=counts.failed,
+        half_done=len(run.replied),
+        failures=tuple(totals.failures.values()),
         sessions=len(state.sessions),
         latest=state.latest,
         usage=state.usage,
-        holder=most_alive(disk, places_of_work(directory, disk=disk), machine),
-        counts=counts.as_json(),
+        holder=run.holder,
+        counts=totals.counts.as_json(),
         policies=state.policies_json(),
-        speakers=recorded_speakers(head.resolved),
-        lost=len(lost_endings(ended, state)),
-        shards=shards_standing(disk, machine, layout, state),
+        speakers=recorded_speakers(run.resolved),
+        lost=run.lost if run.is_whole else 0,
+        shards=shards_standing(run.disk, run.machine, run.layout, state),
     )
 
 

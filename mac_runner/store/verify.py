@@ -165,7 +165,7 @@ def verify_run(
 ) -> VerifyReport:
     """Check a run directory. Raises RunDirectoryError when there is none."""
     disk, machine = disk or Disk(), machine or Machine()
-    layout = read_head(directory, disk=disk).layout
+    layout, _ = read_head(directory, disk=disk)
     ended = ended_by_manifest(disk, layout)
     motion = _Motion(disk, layout, machine)
     found_there = _read_journal(disk, layout)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from mac_runner.reports import listed
 from mac_runner.reports.conversations import Listed
 from mac_runner.results import section
-from mac_runner.store.rows import CountedRows, DoneRow
-from mac_runner.store.run_state import Ending
+from mac_runner.store.rows import DoneRow, RowTotals
 from mac_runner.types import JsonObject
 from mac_runner.views.index import IndexTable
 
@@ -24,9 +23,7 @@ class Listing:
         self._how = listed(environment if isinstance(environment, str) else "")
         self._has_open_columns = not self._how.own.of or bool(resolved.get("metrics"))
         self._kinds: dict[str, set[str]] = {}
-        self.failures: dict[str, JsonObject] = {}
-        """The index rows of the failed conversations, by task."""
-        self.counts = CountedRows()
+        self.totals = RowTotals()
         how = self._columns(rows)
         self._note(how)
         self.table = IndexTable(how, version)
@@ -35,13 +32,11 @@ class Listing:
         """Whether the list has all columns of these rows. Where it does not, `add` leaves out what has no column."""
         return not self._has_open_columns or not self._note(self._columns(rows))
 
-    def add(self, rows: Sequence[DoneRow], endings: Mapping[str, Ending]) -> None:
-        """Add rows. `endings` says which conversations have failed."""
+    def add(self, rows: Sequence[DoneRow]) -> None:
+        """Add rows."""
         self.table.add(rows)
         for row in rows:
-            self.counts.add(row.parsed.counts)
-            if (ending := endings.get(row.task_id)) is not None and ending.status == "failed":
-                self.failures[row.task_id] = row.whole()
+            self.totals.add(row)
 
     def _columns(self, rows: Iterable[DoneRow]) -> Listed:
         if not self._has_open_columns:

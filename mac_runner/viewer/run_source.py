@@ -108,7 +108,7 @@ class RunSource:
         run = self._run(slug)
         standing, now = run.follower.standing(), self._clock.utc_now()
         summary = run.summary(self._end(), is_live=bool(standing.holder.is_alive))
-        resolved, how, is_reading = run.follower.contents.resolved, run.follower.table.how, run.follower.is_reading
+        resolved, how, is_reading = run.follower.run.resolved, run.follower.table.how, run.follower.is_reading
         return run_page(standing, resolved, how, now, name=slug, summary=summary, is_reading=is_reading)
 
     def index(self, slug: str, since: int, version: int | None, most: int | None = None) -> IndexColumns:  # noqa: D102
@@ -128,7 +128,7 @@ class RunSource:
         return self._logs[slug].page()
 
     def texts(self, slug: str) -> Sequence[Text]:  # noqa: D102
-        contents = self._run(slug).follower.contents
+        contents = self._run(slug).follower.run
         ended = sorted((ending.task_index, task_id) for task_id, ending in contents.state.endings.items())
         return [Text(number, task_id, contents.layout.transcript(task_id)) for number, task_id in ended]
 
@@ -198,20 +198,20 @@ class RunSource:
 
     def forks(self, slug: str, name: str) -> Sequence[ForkTree]:  # noqa: D102
         follower = self._run(slug).follower
-        contents = follower.contents
-        if contents.fork is None:
+        run = follower.run
+        if run.fork is None:
             return ()
         if not name:
-            return fork_trees(contents.rows())
-        of_parent = [tree for tree in fork_trees(contents.rows()) if tree.parent == name]
-        return of_parent or fork_trees(contents.rows(), follower.number(follower.task_id(name)))
+            return fork_trees(run.rows())
+        of_parent = [tree for tree in fork_trees(run.rows()) if tree.parent == name]
+        return of_parent or fork_trees(run.rows(), run.index_of(follower.task_id(name)))
 
     def flow(self, slug: str, only: str) -> FlowPage:  # noqa: D102
         run = self._run(slug)
         table = run.follower.table
         asked = table.version, table.rows, only
         if run.flow is None or run.flow[0] != asked:
-            rows = run.follower.contents.rows_in_task_order()
+            rows = run.follower.run.rows_in_task_order()
             run.flow = asked, flow_page(chosen_rows(rows, table.how, only))
         return run.flow[1]
 
@@ -235,12 +235,12 @@ class RunSource:
 
     def _parent(self, slug: str, follower: Follower, name: str) -> Played | None:
         """The conversation of another run that forks of this one leave; None for any other."""
-        fork = follower.contents.fork
+        fork = follower.run.fork
         found = next((parent for parent in (() if fork is None else fork.parents) if parent["task"] == name), None)
         if found is None:
             return None
         if (known := self._played.get((slug, name))) is None:
-            contents, transcript = parent_conversation(follower.contents, name)
+            contents, transcript = parent_conversation(follower.run, name)
             with readable(name):
                 view = whole_view(transcript, command=str(found["run"]))
             known = self._played.put(
@@ -313,7 +313,7 @@ class RunSource:
         is_over = self._end()
         found = {slug: run.summary(is_over, is_live=is_live) for slug, run in runs.items()}
         is_reading = any(run.follower.is_reading for run in runs.values())
-        resolved = next((run.follower.contents.resolved for run in runs.values()), {})
+        resolved = next((run.follower.run.resolved for run in runs.values()), {})
         summaries = {slug: summary for slug, summary in found.items() if summary is not None}
         return grid_page(standing, resolved, self._clock.utc_now(), summaries=summaries, is_reading=is_reading)
 
@@ -343,7 +343,7 @@ class _Run:
 
     def summary(self, is_over: Callable[[], bool], *, is_live: bool) -> JsonObject | None:
         """Its summary; while it is being read, only one that is written."""
-        contents = self.follower.contents
+        contents = self.follower.run
         if self.follower.is_reading:
             return None if is_live else self.summaries.written(contents)
         return self.summaries.summary(contents, is_over, is_live=is_live)
