@@ -116,11 +116,14 @@ def shards_left(chosen: ExperimentSet) -> dict[str, list[Shard]]:
         if is_finished(setup):
             continue
         # Whole sessions have records of all shards, so they are read once here and not for each shard.
-        survey = setup.survey()
+        ended = setup.ended()
         parts = setup.parts(chosen.claimed)
-        if found := [shard for shard, part in parts if not (is_free(part) and survey.has_ended(part.tasks))]:
-            left[setup.slug] = found
-    return left
+        left[setup.slug] = [
+            shard
+            for shard, part in parts
+            if not (is_free(part) and all(task_id in ended for task_id, _ in part.tasks.ids()))
+        ]
+    return {slug: shards for slug, shards in left.items() if shards}
 
 
 def is_finished(setup: Setup) -> bool:

@@ -5,7 +5,7 @@ A command plays an `ExperimentSet`: the combinations of a grid, or one experimen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -38,6 +38,7 @@ from mac_runner.store.fork import is_fork
 from mac_runner.store.identity import read_config
 from mac_runner.store.layout import Layout, Lease
 from mac_runner.store.mirror import NOT_HERE, file_system, is_url
+from mac_runner.store.standing import ended_tasks
 from mac_runner.types import JsonObject, Lineup
 
 
@@ -163,6 +164,10 @@ class Setup:
             shard=self.shard,
             grid=self.grid,
         )
+
+    def ended(self) -> Container[str]:
+        """The ids of the tasks whose conversations have ended, with their transcripts there."""
+        return ended_tasks(self.directory, experiment_name=self.name, tasks=self.tasks, grid=self.grid)
 
     def is_complete(self, *, despite_settings: bool = False) -> bool:
         """Whether a run would change nothing; cheaper than a survey where something is left.

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Plan
@@ -162,8 +162,9 @@ def recover(
     is_index_ours = layout.is_whole
     is_index_exact = not is_index_ours or _is_index_exact(disk, layout, state)
     claims = {} if is_index_exact else claimed_rows(disk, layout, state.endings.__contains__)
-    unsound, orphans = _unsound(disk, layout, tasks, state, repairs, is_thorough=is_thorough)
-    rows, refused = adopted(disk, layout, tasks, orphans, claims, state.attempts)
+    found = _set_aside_unsound(disk, layout, tasks, state, repairs, is_thorough=is_thorough)
+    unsound = found.unsound
+    rows, refused = adopted(disk, layout, tasks, found.orphans, claims, state.attempts)
     repairs.adopted += map(row_id, rows)
     for task_id in refused:
         set_aside(disk, layout, layout.transcript(task_id))
@@ -276,14 +277,32 @@ def _is_index_exact(disk: Disk, layout: Layout, state: RunState) -> bool:
     return (count, total) == (len(state.endings), sum(ending.digest for ending in state.endings.values()))
 
 
-def _unsound(
-    disk: Disk, layout: Layout, tasks: Plan, state: RunState, repairs: Repairs, *, is_thorough: bool
-) -> tuple[set[str], set[str]]:
-    """The ended tasks whose transcripts are gone or set aside now; and the tasks of unacknowledged transcripts."""
+class Transcripts(NamedTuple):
+    """What the transcripts of a run are against its journal, by names, types and sizes."""
+
+    missing: set[str]
+    """The ended tasks that have none."""
+    damaged: set[str]
+    """The ended tasks whose transcripts are not what was acknowledged."""
+    orphans: set[str]
+    """The tasks of those that are not acknowledged."""
+
+    @property
+    def unsound(self) -> set[str]:
+        """The ended tasks without the transcripts that were acknowledged."""
+        return self.missing | self.damaged
+
+
+def transcripts_found(
+    disk: Disk, layout: Layout, tasks: Plan, state: RunState, more: Iterable[str] = ()
+) -> Transcripts:
+    """The transcripts of all that has ended and of `tasks`, and of `more` tasks."""
     missing, damaged, orphans = set(state.endings), set[str](), set[str]()
-    looked_for = {*state.endings, *(task_id for task_id, _ in tasks.ids())}  # More may have been asked for before.
-    if is_thorough:
-        looked_for.update(_held(disk, layout))
+    looked_for = {
+        *state.endings,
+        *(task_id for task_id, _ in tasks.ids()),
+        *more,
+    }  # More may have been asked for before.
     for task_id, size_bytes in transcript_sizes(disk, layout, looked_for).items():
         if task_id is None:
             continue
@@ -292,15 +311,24 @@ def _unsound(
             orphans.add(task_id)
         elif size_bytes != state.endings[task_id].size_bytes:
             damaged.add(task_id)
+    return Transcripts(missing, damaged, orphans)
+
+
+def _set_aside_unsound(
+    disk: Disk, layout: Layout, tasks: Plan, state: RunState, repairs: Repairs, *, is_thorough: bool
+) -> Transcripts:
+    """The transcripts of a run, once the damaged ones are set aside."""
+    found = transcripts_found(disk, layout, tasks, state, _held(disk, layout) if is_thorough else ())
     if is_thorough:
-        known = missing | damaged
+        known = found.unsound
         rows = (row for row in state.rows(disk, layout) if row_id(row) not in known)
-        damaged |= {row_id(row) for row in rows if not is_acknowledged(disk, layout.transcript(row_id(row)), row)}
-    for task_id in sorted(damaged):
+        wrong = {row_id(row) for row in rows if not is_acknowledged(disk, layout.transcript(row_id(row)), row)}
+        found = found._replace(damaged=found.damaged | wrong)
+    for task_id in sorted(found.damaged):
         set_aside(disk, layout, layout.transcript(task_id))
-    repairs.missing += sorted(missing)
-    repairs.set_aside += sorted(damaged)
-    return missing | damaged, orphans
+    repairs.missing += sorted(found.missing)
+    repairs.set_aside += sorted(found.damaged)
+    return found
 
 
 def _restore(

@@ -22,14 +22,11 @@ from mac_runner.store.lock import Holder
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, in_task_order, read_manifest
 from mac_runner.store.records import lines
-from mac_runner.store.recovery import trace_flaws, trace_strays
+from mac_runner.store.recovery import trace_flaws, trace_strays, transcripts_found
 from mac_runner.store.rows import RowTotals
 from mac_runner.store.run import Run
 from mac_runner.store.run_state import RunState, SessionStanding
 from mac_runner.store.tail import read_state
-from mac_runner.store.transcripts import (
-    transcript_sizes,
-)
 from mac_runner.store.workers import ShardsStanding, shards_standing
 from mac_runner.types import JsonObject, PolicyVersion
 
@@ -125,12 +122,6 @@ class Survey:
     is_complete: bool
     policies: Mapping[str, Sequence[PolicyVersion]] = field(default_factory=dict)
     """The versions that each model had."""
-    ended: Container[str] = ()
-    """The tasks whose conversations have ended, with their transcripts there."""
-
-    def has_ended(self, tasks: Plan) -> bool:
-        """Whether all these conversations have."""
-        return all(task_id in self.ended for task_id, _ in tasks.ids())
 
     @property
     def left(self) -> int:
@@ -157,11 +148,8 @@ def survey(
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid)
     changed = _changes(disk, layout, resolved, shard)
-    sizes = transcript_sizes(disk, layout, (task_id for task_id, _ in tasks.ids()))
     state = read_state(disk, layout)
-    endings = {
-        task_id: ending.status for task_id, ending in state.endings.items() if sizes.get(task_id) == ending.size_bytes
-    }
+    endings = _ended(disk, layout, tasks, state)
     recorded = journal.replies(disk, layout, lambda task_id: task_id not in endings)
     found = Counter(endings.get(task_id) for task_id, _ in tasks.ids())
     half_done = [task_id for task_id, _ in tasks.ids() if task_id in recorded]
@@ -174,10 +162,18 @@ def survey(
         changed_settings=tuple(describe(change) for change in changed or ()),
         is_complete=changed is not None
         and not changed
-        and (_is_final(disk, layout, tasks) if layout.is_whole else _is_part_over(disk, layout, tasks, state, sizes)),
+        and (_is_final(disk, layout, tasks) if layout.is_whole else _is_part_over(disk, layout, tasks, state, endings)),
         policies=state.policies,
-        ended=endings.keys(),
     )
+
+
+def ended_tasks(
+    directory: Path, *, experiment_name: str, tasks: Plan, grid: Path | None = None, disk: Disk | None = None
+) -> Container[str]:
+    """The tasks whose conversations have ended, with their transcripts there."""
+    disk = disk or Disk()
+    layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid)
+    return _ended(disk, layout, tasks, read_state(disk, layout)).keys()
 
 
 def is_complete(
@@ -209,14 +205,17 @@ def _changes(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | No
     return None if found is None else (*found.identity, *found.runtime)
 
 
-def _is_part_over(
-    disk: Disk, layout: Layout, tasks: Plan, state: RunState, sizes: Mapping[str | None, int | None]
-) -> bool:
-    """Whether these conversations have ended, with their transcripts there: manifest and index are of the whole."""
+def _ended(disk: Disk, layout: Layout, tasks: Plan, state: RunState) -> dict[str, str]:
+    """How conversations have ended, of those whose transcripts are there."""
+    unsound = transcripts_found(disk, layout, tasks, state).unsound
+    return {task_id: ending.status for task_id, ending in state.endings.items() if task_id not in unsound}
+
+
+def _is_part_over(disk: Disk, layout: Layout, tasks: Plan, state: RunState, ended: Container[str]) -> bool:
+    """Whether these conversations have `ended`, with their transcripts there: manifest and index are of the whole."""
     if layout.lease is None and disk.exists(layout.leases):
         return False
-    ended = {task_id: ending.size_bytes for task_id, ending in state.endings.items()}
-    is_done = all(task_id in ended and sizes.get(task_id) == ended[task_id] for task_id, _ in tasks.ids())
+    is_done = all(task_id in ended for task_id, _ in tasks.ids())
     return is_done and not any(trace_flaws(disk, layout, state, is_thorough=False))
 
 
@@ -226,8 +225,8 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
     A process that was killed while it wrote them a last time left a temporary file, which a start removes.
     """
     if not layout.is_whole:
-        sizes = transcript_sizes(disk, layout, (task_id for task_id, _ in tasks.ids()))
-        return _is_part_over(disk, layout, tasks, read_state(disk, layout), sizes)
+        state = read_state(disk, layout)
+        return _is_part_over(disk, layout, tasks, state, _ended(disk, layout, tasks, state))
     if disk.exists(layout.leases) or not disk.exists(layout.manifest) or any(map(disk.strays, layout.swept)):
         return False
     try:
@@ -236,16 +235,15 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
         return False
     if any(known.statuses.get(task_id, "pending") == "pending" for task_id, _ in tasks.ids()):
         return False
+    state = read_state(disk, layout)
+    if any(transcripts_found(disk, layout, tasks, state)):
+        return False
     manifest = Manifest(layout.experiment_name, known.planned)
-    state, sizes = read_state(disk, layout), transcript_sizes(disk, layout)
-    sizes.pop(None, None)
     for task_id, ending in state.endings.items():
         manifest.settle(task_id, ending.status)
-        if sizes.pop(task_id, None) != ending.size_bytes:
-            return False
     if trace_strays(disk, layout, state) or any(trace_flaws(disk, layout, state, is_thorough=False)):
         return False
-    if sizes or any(manifest.status(task_id) != status for task_id, status in known.statuses.items()):
+    if any(manifest.status(task_id) != status for task_id, status in known.statuses.items()):
         return False
     found = (line.data + b"\n" for line in lines(disk.chunks(layout.index)))
     right = in_task_order(state.rows(disk, layout), manifest.done())
