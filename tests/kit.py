@@ -21,7 +21,7 @@ from mac_runner.reports.testing import drawn
 from mac_runner.results import Table
 from mac_runner.runs.summary import summary_of as summary_of_run
 from mac_runner.store import Disk, Run, has_run, is_grid, read_grid, read_run
-from mac_runner.store.testing import decode_frame, decode_manifest, encode_frame, entry, index_line
+from mac_runner.store.testing import decode_frame, decode_manifest, encode_frame, encode_json, entry
 from mac_runner.types import JsonObject, JsonValue
 
 T = TypeVar("T")
@@ -194,7 +194,7 @@ def _stale(runs: list[Run], marks: list[JsonObject], grid: str | None = None) ->
     disk, first = runs[0].disk, runs[0].layout
     index_path = first.index if grid is None else first.index.with_name(f"{grid}_index.jsonl")
     index = b"".join(disk.chunks(index_path)).splitlines(keepends=True)
-    rows = [index_line({**row, **mark}) for run, mark in zip(runs, marks, strict=True) for row in run.rows()]
+    rows = [encode_json({**row, **mark}) + b"\n" for run, mark in zip(runs, marks, strict=True) for row in run.rows()]
     manifest = decode_manifest(disk.chunks(first.manifest), str(first.manifest))
     statuses = {task_id: "pending" for run in runs for task_id in run.planned()}
     statuses |= {task_id: ending.status for run in runs for task_id, ending in run.state.endings.items()}

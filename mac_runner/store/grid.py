@@ -30,7 +30,7 @@ from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
 from mac_runner.store.leases import directories_in, rivals
 from mac_runner.store.lock import RunLock, locked, most_alive
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import Manifest, index_line, read_manifest, write_manifest
+from mac_runner.store.manifest import Manifest, read_manifest, write_manifest
 from mac_runner.store.records import encode_json, entry, foreign_format, lines, objects
 from mac_runner.store.run import Run, added_counts, read_run
 from mac_runner.store.run_state import (
@@ -270,8 +270,9 @@ def _index_lines(
         manifest.plan(contents.planned())
         for task_id, ending in contents.state.endings.items():
             manifest.settle(task_id, ending.status)
-        for row in contents.rows_in_task_order():
-            yield index_line({**row, "combination": known.slug, "values": dict(known.values)})
+        marks = encode_json(known.slug), encode_json(dict(known.values))
+        for row in contents.json_rows_in_task_order():
+            yield b'{"combination":%b,%b,"values":%b}\n' % (marks[0], row.json[1:-1], marks[1])
 
 
 def join_grid(directory: Path, asked: GridRecord, *, disk: Disk | None = None) -> None:

@@ -22,7 +22,8 @@ import msgspec
 from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout, transcript_path
-from mac_runner.store.records import encode_json, entry, lines, lines_with, objects, row_id
+from mac_runner.store.records import encode_json, entry, lines, lines_with, objects
+from mac_runner.store.rows import DoneRow
 from mac_runner.structs import convert, decode
 from mac_runner.types import JsonObject
 
@@ -198,26 +199,21 @@ def write_manifest(disk: Disk, layout: Layout, manifest: Manifest, *, updated_at
     disk.write_atomic(layout.manifest, manifest.encode(updated_at))
 
 
-def index_line(row: JsonObject) -> bytes:
-    """A row as a line of the index."""
-    return encode_json(row) + b"\n"
-
-
-def in_task_order(rows: Iterable[JsonObject], task_ids: Iterable[str]) -> Iterator[bytes]:
-    """The lines of a final index: `rows` in the order of `task_ids`, which are in task order.
+def in_task_order(rows: Iterable[DoneRow], task_ids: Iterable[str]) -> Iterator[bytes]:
+    """The lines of a final index: `rows`, as their frames have them, in the order of `task_ids`: the task order.
 
     Conversations end nearly in the order they began, so few rows at a time wait for their turn.
     """
     waiting: dict[str, bytes] = {}
-    left = ((row_id(row), index_line(row)) for row in rows)
+    left = iter(rows)
     for task_id in task_ids:
         while task_id not in waiting and (following := next(left, None)) is not None:
-            waiting[following[0]] = following[1]
+            waiting[following.task_id] = following.json + b"\n"
         if task_id in waiting:
             yield waiting.pop(task_id)
 
 
-def write_index(disk: Disk, layout: Layout, rows: Iterable[JsonObject], manifest: Manifest) -> None:
+def write_index(disk: Disk, layout: Layout, rows: Iterable[DoneRow], manifest: Manifest) -> None:
     """Replace the index by the `rows` of all tasks that are done, in task order."""
     ordered = in_task_order(rows, manifest.done())
     del rows  # Only `ordered` holds them, so their file is closed after the last one, even if the writing fails.

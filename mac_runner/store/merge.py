@@ -272,7 +272,7 @@ def _write(disk: Disk, layout: Layout, runs: Sequence[_Source], fork: ForkRecord
     state = read_state(disk, layout)
     planned = {task_id: index for source in runs for task_id, index in source.run.planned().items()}
     manifest = state.manifest(layout.experiment_name, planned)
-    write_index(disk, layout, state.rows(disk, layout), manifest)
+    write_index(disk, layout, state.json_rows(disk, layout), manifest)
     write_manifest(disk, layout, manifest, updated_at=iso(clock.utc_now()))
     lines = in_time_order([source.run.event_lines() for source in runs])
     merged = event_line(EVENT_RUN_MERGED, clock.utc_now(), 0.0, {"runs": [_about(source) for source in runs]})

@@ -231,7 +231,7 @@ def open_run(
                 if recovered.retried:
                     reopen(disk, layout, recovered.attempts, recovered.retried, segment)
                     if layout.is_whole:
-                        write_index(disk, layout, read_state(disk, layout).rows(disk, layout), recovered.manifest)
+                        write_index(disk, layout, read_state(disk, layout).json_rows(disk, layout), recovered.manifest)
 
             def finish() -> None:
                 if layout.grid is not None and not (lease or is_guarded):

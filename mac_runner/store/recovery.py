@@ -187,7 +187,7 @@ def recover(
     if is_index_ours and (rows or unsound):
         is_index_exact = _is_index_exact(disk, layout, state)
     if not is_index_exact:
-        write_index(disk, layout, state.rows(disk, layout), manifest)
+        write_index(disk, layout, state.json_rows(disk, layout), manifest)
         repairs.index_rewritten = True
     sizes = [ending.size_bytes for ending in islice(state.endings.values(), SAMPLE_CONVERSATIONS)]
     attempts, deaths, policies = state.attempts, state.deaths, state.policies

@@ -28,8 +28,8 @@ from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.layout import Layout
 from mac_runner.store.leases import end_leases
 from mac_runner.store.lock import LockAbove, RunLock
-from mac_runner.store.manifest import Manifest, index_line, write_index, write_manifest
-from mac_runner.store.records import encode_for_reading, entry, event_line, row_id
+from mac_runner.store.manifest import Manifest, write_index, write_manifest
+from mac_runner.store.records import encode_for_reading, encode_json, entry, event_line, row_id
 from mac_runner.store.run_state import RECORDED, Recorded, at_least
 from mac_runner.store.space import Need, full_disk_named
 from mac_runner.store.tail import read_state
@@ -262,7 +262,7 @@ class Session(SessionLog):
         if self._is_whole:
             if self.written >= self._left:
                 state = read_state(self.disk, self.layout)
-                write_index(self.disk, self.layout, state.rows(self.disk, self.layout), self._manifest)
+                write_index(self.disk, self.layout, state.json_rows(self.disk, self.layout), self._manifest)
                 del state  # Large.
             self._write_manifest()
         if self.layout.lease is None and self._manifest.counts.done == self._manifest.counts.planned:
@@ -304,7 +304,7 @@ class Session(SessionLog):
         self.disk.sync_directory(self.layout.transcripts)
         self._segment.write([journal.done_frame(row) for row in rows])
         if self._is_whole:
-            self._append(self.layout.index, b"".join(map(index_line, rows)))
+            self._append(self.layout.index, b"".join(encode_json(row) + b"\n" for row in rows))
         for row in rows:
             self._manifest.settle(row_id(row), entry(row, "status", str))
         self._published_bytes += sum(entry(row, "size_bytes", int) for row in rows)

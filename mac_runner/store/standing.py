@@ -246,5 +246,5 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
     if any(manifest.status(task_id) != status for task_id, status in known.statuses.items()):
         return False
     found = (line.data + b"\n" for line in lines(disk.chunks(layout.index)))
-    right = in_task_order(state.rows(disk, layout), manifest.done())
+    right = in_task_order(state.json_rows(disk, layout), manifest.done())
     return all(line == other for line, other in zip_longest(found, right))

@@ -39,7 +39,7 @@ from mac_runner.store.lock import (
     this_process,
 )
 from mac_runner.store.machine import Machine, filesystem_at, is_network
-from mac_runner.store.manifest import Manifest, decode_manifest, in_task_order, index_line
+from mac_runner.store.manifest import Manifest, decode_manifest, in_task_order
 from mac_runner.store.mirror import Mirror, copy_run, file_system
 from mac_runner.store.records import (
     Line,

@@ -22,12 +22,13 @@ from mac_runner.store.testing import (
     MANIFEST_INTERVAL_S,
     SAMPLE_CONVERSATIONS,
     THREAD_NAME,
+    DoneRow,
     Layout,
     Line,
     Manifest,
     encode_config,
+    encode_json,
     in_task_order,
-    index_line,
     records_of,
 )
 from mac_runner.types import JsonObject, RecordedReply, Reply
@@ -109,7 +110,7 @@ def leave_run(directory: Path, *, planned: int, done: int, half_done: int = 0) -
                 transcript.truncate(4_000)
             frames.append(journal.done_frame(rows[-1]))
     layout.segment(1).write_bytes(b"".join(frames))
-    layout.index.write_bytes(b"".join(map(index_line, rows)))
+    layout.index.write_bytes(b"".join(encode_json(row) + b"\n" for row in rows))
     layout.manifest.write_bytes(b"".join(Manifest(player.NAME, ids).encode("2025-01-01T00:00:00.000Z")))
 
 
@@ -237,8 +238,8 @@ def test_rows_are_put_in_order_without_holding_more_than_those_that_wait() -> No
     ended = (start + span - 1 - place for start in range(0, n, span) for place in range(span))
     ids = [f"toy_{number:05d}" for number in range(n)]
     with peak_bytes() as found:
-        lines = in_task_order((row_of(number, ids[number]) for number in ended), ids)
-        are_right = all(line == index_line(row_of(number, ids[number])) for number, line in enumerate(lines))
+        lines = in_task_order((DoneRow.of(row_of(number, ids[number])) for number in ended), ids)
+        are_right = all(line == encode_json(row_of(number, ids[number])) + b"\n" for number, line in enumerate(lines))
 
     assert are_right
     assert found[0] < 4 * span * KB
