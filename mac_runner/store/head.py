@@ -51,7 +51,7 @@ def read_planned(disk: Disk, layout: Layout) -> dict[str, int]:
     leases = read_leases(disk, layout)
     indexes = set(range(0 if leases is None else leases.conversations))
     for session in journal.heads(disk, layout):
-        for first, last, step in session.planned:
+        for first, last, step in session.planned or ():
             indexes.update(range(first, last + 1, step))
     return {task_name(layout.experiment_name, index): index for index in sorted(indexes)}
 

@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -39,6 +39,7 @@ from mac_runner.store.layout import Layout, session_of
 from mac_runner.store.records import (
     CHECKSUM_CHARS,
     Line,
+    Recorded,
     encode_frame,
     encode_json,
     entry,
@@ -46,7 +47,6 @@ from mac_runner.store.records import (
     is_intact,
     lines,
     lines_with,
-    recorded_from_json,
     recorded_json,
     records_of,
     row_id,
@@ -54,13 +54,10 @@ from mac_runner.store.records import (
 from mac_runner.store.rows import DoneRow, RecordedRow
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.structs import convert
-from mac_runner.types import JsonObject, JsonValue, PolicyVersion, RecordedReply
+from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
 
 JOURNAL_FORMAT = 3
 """Each segment has its own."""
-
-_OF_SESSIONS = frozenset({"session", "checkpoint"})
-KINDS: Final = frozenset({*_OF_SESSIONS, "reply", "policy", "death", "done", "retry"})
 
 # No key of a frame may sort before "id", or before "kind". Possessive, because an id can be read in one way only: a
 # search takes a third of the time.
@@ -76,6 +73,78 @@ _DONE = re.compile(rf'{_ID}"done",'.encode())
 _ROW = b'"row":'
 
 
+class Frame(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True):
+    """A record of the journal. `id` is a task, or what else the record is about."""
+
+    id: str
+
+
+class SessionFrame(Frame, frozen=True, kw_only=True, tag="session"):
+    """The first one of a segment.
+
+    `run` is the run directory of a merged session, `shard` what a worker claimed. `planned` are the `stretches` of the
+    tasks of a session of a part: the manifest is that of the whole. With `served_by` its engines are accounted for
+    elsewhere, as those of a combination are in its grid: their names there, by model.
+    """
+
+    session: int
+    version: int
+    started_at: str
+    run: str | None = None
+    served_by: dict[str, str] | None = None
+    shard: tuple[int, int] | None = None
+    planned: list[tuple[int, int, int]] | None = None
+
+
+class ReplyFrame(Recorded, frozen=True, kw_only=True, tag_field="kind", tag="reply"):
+    """The `n`-th reply of a task."""
+
+    id: str
+    n: int
+
+
+class PolicyFrame(Frame, frozen=True, kw_only=True, tag="policy"):
+    """The weights that a model has from here on."""
+
+    version: int
+    sha256: str | None
+    path: str | None
+
+
+class DeathFrame(Frame, frozen=True, kw_only=True, tag="death"):
+    """An engine died while it worked on a turn."""
+
+    turn: str
+
+
+class DoneFrame(Frame, frozen=True, kw_only=True, tag="done"):
+    """A conversation is done. Readers take it as a `DoneRow`."""
+
+    row: dict[str, Any]
+
+
+class RetryFrame(Frame, frozen=True, kw_only=True, tag="retry"):
+    """A failed conversation is open again; `row` is that of the failed attempt."""
+
+    row: dict[str, Any]
+
+
+class CheckpointFrame(Frame, frozen=True, kw_only=True, tag="checkpoint"):
+    """What a session has used so far."""
+
+    session: int
+    usage: dict[str, Any]
+
+
+Entry: TypeAlias = DoneRow | SessionFrame | ReplyFrame | PolicyFrame | DeathFrame | RetryFrame | CheckpointFrame
+"""What a reader takes of a line."""
+_Frames: TypeAlias = SessionFrame | ReplyFrame | PolicyFrame | DeathFrame | DoneFrame | RetryFrame | CheckpointFrame
+
+
+def _encoded(frame: Frame) -> bytes:
+    return encode_frame(msgspec.to_builtins(frame))
+
+
 def session_frame(
     session: int,
     *,
@@ -85,24 +154,19 @@ def session_frame(
     shard: Shard | None = None,
     planned: Sequence[int] | None = None,
 ) -> bytes:
-    """The first frame of a segment; `run` names the run directory of a merged session, `shard` what a worker claimed.
-
-    `planned` are the indexes of the tasks of a session of a part: the manifest is that of the whole.
-
-    With `engines` they are accounted for elsewhere, as those of a combination are in its grid: their names there, by
-    model.
-    """
-    frame: JsonObject = {
-        "id": str(session),
-        "kind": "session",
-        "session": session,
-        "started_at": started_at,
-        "version": JOURNAL_FORMAT,
-        **({} if engines is None else {"served_by": dict(engines)}),
-        **({} if shard is None else {"shard": [*shard]}),
-        **({} if planned is None else {"planned": [*stretches(planned)]}),
-    }
-    return encode_frame(frame if run is None else {**frame, "run": run})
+    """The first frame of a segment; `planned` are the indexes of the tasks of a session of a part."""
+    return _encoded(
+        SessionFrame(
+            id=str(session),
+            session=session,
+            version=JOURNAL_FORMAT,
+            started_at=started_at,
+            run=run,
+            served_by=None if engines is None else dict(engines),
+            shard=shard,
+            planned=None if planned is None else [*stretches(planned)],
+        )
+    )
 
 
 def reply_frame(task_id: str, n: int, recorded: RecordedReply, log: TraceLog | None = None) -> bytes:
@@ -110,17 +174,18 @@ def reply_frame(task_id: str, n: int, recorded: RecordedReply, log: TraceLog | N
     found = recorded_json(recorded)
     if (trace := (TraceLog() if log is None else log).add(n, recorded)) is not None:
         found["reply"] = {**entry(found, "reply", dict), "trace": trace}
+    # Every reply passes here, so no struct is made of it.
     return encode_frame({"id": task_id, "kind": "reply", "n": n, **found})
 
 
 def policy_frame(model: str, policy: PolicyVersion) -> bytes:
     """The frame of the weights that a model has from here on."""
-    return encode_frame({"id": model, "kind": "policy", **policy._asdict()})
+    return _encoded(PolicyFrame(id=model, **policy._asdict()))
 
 
 def death_frame(task_id: str, turn_key: str) -> bytes:
     """The frame of a death of an engine over one turn."""
-    return encode_frame({"id": task_id, "kind": "death", "turn": turn_key})
+    return _encoded(DeathFrame(id=task_id, turn=turn_key))
 
 
 def done_frame(row: JsonObject) -> bytes:
@@ -130,7 +195,7 @@ def done_frame(row: JsonObject) -> bytes:
 
 def retry_frame(row: JsonObject) -> bytes:
     """The frame that opens a failed conversation again; `row` is that of the failed attempt."""
-    return encode_frame({"id": row_id(row), "kind": "retry", "row": row})
+    return _encoded(RetryFrame(id=row_id(row), row=row))
 
 
 def checkpoint_frame(session: int, *, elapsed_s: float, accounting: JsonObject) -> bytes:
@@ -142,10 +207,10 @@ def checkpoint_frame(session: int, *, elapsed_s: float, accounting: JsonObject) 
     others_s = accounting.get("wall_s")
     wall_s = elapsed_s + (others_s if isinstance(others_s, int | float) else 0.0)
     usage: JsonObject = {"played_s": 0.0, **accounting, "wall_s": round(wall_s, 6)}
-    return encode_frame({"id": str(session), "kind": "checkpoint", "session": session, "usage": usage})
+    return _encoded(CheckpointFrame(id=str(session), session=session, usage=usage))
 
 
-def stretches(indexes: Sequence[int]) -> Iterator[JsonValue]:
+def stretches(indexes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Ascending indexes in short, as first, last and step: 0, 1, 2, 7, 11, 15 are [0, 2, 1] and [7, 15, 4]."""
     place = 0
     while place < len(indexes):
@@ -156,7 +221,7 @@ def stretches(indexes: Sequence[int]) -> Iterator[JsonValue]:
         # Any two numbers have some step, which says nothing.
         if step > 1 and last == place + 1:
             last, step = place, 1
-        yield [indexes[place], indexes[last], step]
+        yield indexes[place], indexes[last], step
         place = last + 1
 
 
@@ -182,18 +247,17 @@ def _shard(disk: Disk, layout: Layout, number: int) -> Shard | None:
     return heads[number]
 
 
-def heads(disk: Disk, layout: Layout) -> Iterator[SessionHead]:
+def heads(disk: Disk, layout: Layout) -> Iterator[SessionFrame]:
     """The first frame of each session that has an intact one."""
     for number in sessions(disk, layout):
         if (head := _head(disk, layout.segment(number))) is not None:
             yield head
 
 
-def _head(disk: Disk, path: Path) -> SessionHead | None:
+def _head(disk: Disk, path: Path) -> SessionFrame | None:
     first = next(lines(disk.chunks(path)), None)
-    found = [] if first is None or not first.is_ended else records_of(first)[0]
-    is_head = bool(found) and found[0].get("kind") == "session"
-    return convert(check_record(path, found[0]), SessionHead) if is_head else None
+    found = None if first is None or not first.is_ended else next(entries(path, first), None)
+    return found if isinstance(found, SessionFrame) else None
 
 
 class Segment:
@@ -248,42 +312,16 @@ class Segment:
             self._disk.close(self._file)
 
 
-def marks(disk: Disk, layout: Layout, *kinds: str) -> Iterator[JsonObject]:
-    """Every record except replies, in order; with `kinds` only those."""
-    for session in sessions(disk, layout):
-        yield from marks_of(disk, layout, session, *kinds)
+def entries(path: Path, line: Line, kind: type[RecordedRow] = RecordedRow) -> Iterator[Entry]:
+    """What a line says: one entry where it is intact, whose row is not parsed but as `kind` when it is asked for."""
+    if (row := _done_row(line, kind)) is not None:
+        yield row
+    else:
+        yield from (entry_of(path, record) for record in records_of(line)[0])
 
 
-def marks_of(disk: Disk, layout: Layout, session: int, *kinds: str) -> Iterator[JsonObject]:
-    """The `marks` of one session."""
-    looked_for = re.compile(rf'{_ID}"(?:{"|".join(kinds)})",'.encode()) if kinds else MARK
-    path = layout.segment(session)
-    for record in _records(path, lines_with(looked_for, disk.chunks(path))):
-        if record["kind"] in kinds or (not kinds and record["kind"] != "reply"):
-            yield record
-
-
-class _Record(msgspec.Struct):
-    """What every record has."""
-
-    id: str
-    kind: str
-
-
-class _Numbered(_Record):
-    n: int
-
-
-class SessionHead(_Record):
-    """The first frame of a session, as far as readers of a part look at it."""
-
-    version: int
-    shard: tuple[int, int] | None = None
-    planned: Sequence[tuple[int, int, int]] = ()
-
-
-def done_row(line: Line, kind: type[RecordedRow] = RecordedRow) -> DoneRow | None:
-    """What a line says that is one intact `done` frame; None for any other line. Nothing is parsed."""
+def _done_row(line: Line, kind: type[RecordedRow]) -> DoneRow | None:
+    """What a line says that is one intact `done` frame; None for any other line."""
     match = _DONE.match(line.data, CHECKSUM_CHARS)
     if match is None or not line.data.startswith(_ROW, match.end()) or not is_intact(line.data):
         return None
@@ -293,26 +331,26 @@ def done_row(line: Line, kind: type[RecordedRow] = RecordedRow) -> DoneRow | Non
 
 def done_rows(disk: Disk, layout: Layout, session: int) -> Iterator[DoneRow]:
     """Each `done` record of a session."""
-    path = layout.segment(session)
-    for line in lines_with(_DONE, disk.chunks(path)):
-        if (found := done_row(line)) is not None:
-            yield found
-        else:
-            yield from (
-                DoneRow(str(record["id"]), encode_json(entry(record, "row", dict)))
-                for record in _checked_records(path, line)
-                if record["kind"] == "done"
-            )
+    return (found for found in _entries(layout.segment(session), disk, _DONE) if isinstance(found, DoneRow))
 
 
-def replies_from(path: Path, chunks: Iterable[bytes]) -> Iterator[RecordedReply]:
-    """The replies in a part of a segment, without their tokens, to be counted."""
-    for record in _records(path, lines_with(REPLY, chunks)):
-        if record["kind"] == "reply":
-            try:
-                yield recorded_from_json(record, has_trace=False)
-            except ValueError as fault:
-                raise unreadable(path, record, fault) from fault
+def _entries(
+    path: Path,
+    disk: Disk,
+    pattern: re.Pattern[bytes],
+    wants: Callable[[re.Match[bytes]], bool] = lambda _match: True,
+    start: int = 0,
+) -> Iterator[Entry]:
+    """The entries of the lines of a segment with a match of `pattern` that `wants` accepts."""
+    for line in lines_with(pattern, disk.chunks(path, start), wants):
+        yield from entries(path, line)
+
+
+def replies_from(disk: Disk, path: Path, start: int) -> Iterator[RecordedReply]:
+    """The replies of a segment from an offset on, without their tokens, to be counted."""
+    for found in _entries(path, disk, REPLY, start=start):
+        if isinstance(found, ReplyFrame):
+            yield found.recorded(has_trace=False)
 
 
 def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[str, list[RecordedReply]]:
@@ -335,20 +373,24 @@ def _replies(
 ) -> dict[str, list[RecordedReply]]:
     found: dict[str, list[RecordedReply]] = {}
     for path in _segments(disk, layout):
-        mine = lines_with(_OF_TASK, disk.chunks(path), lambda match: match[2] == b"retry" or wanted(id_of(match)))
-        for record in _records(path, mine):
-            task_id = entry(record, "id", str)
-            if record["kind"] not in {"reply", "retry"} or not wanted(task_id):
-                continue
-            if record["kind"] == "retry":
-                on_retry(task_id, found.pop(task_id, []))
-                continue
-            known = found.setdefault(task_id, [])
-            n = entry(record, "n", int)
-            if n <= len(known):
-                del known[n:]
-                known.append(as_reply(path, record, known))
+        mine = _entries(path, disk, _OF_TASK, lambda match: match[2] == b"retry" or wanted(id_of(match)))
+        for record in mine:
+            match record:
+                case RetryFrame(id=task_id) if wanted(task_id):
+                    on_retry(task_id, found.pop(task_id, []))
+                case ReplyFrame(id=task_id) if wanted(task_id):
+                    add_reply(path, found.setdefault(task_id, []), record)
     return found
+
+
+def add_reply(path: Path, known: list[RecordedReply], record: ReplyFrame) -> None:
+    """Add a reply to those before it, in place of those that were written again. Raises RunDirectoryError."""
+    if record.n <= len(known):
+        del known[record.n :]
+        try:
+            known.append(record.recorded(earlier=known))
+        except ValueError as fault:
+            raise unreadable(path, "reply", record.id, fault) from fault
 
 
 def is_blank(disk: Disk, layout: Layout) -> bool:
@@ -356,7 +398,8 @@ def is_blank(disk: Disk, layout: Layout) -> bool:
     for path in _segments(disk, layout):
         for line in lines(disk.chunks(path)):
             found, is_damaged = records_of(line) if line.is_ended else ((), False)
-            if is_damaged or any(check_record(path, record)["kind"] not in _OF_SESSIONS for record in found):
+            of_sessions = (isinstance(entry_of(path, record), SessionFrame | CheckpointFrame) for record in found)
+            if is_damaged or not all(of_sessions):
                 return False
     return True
 
@@ -405,16 +448,6 @@ def _segments(disk: Disk, layout: Layout) -> Iterator[Path]:
     return (layout.segment(session) for session in sessions(disk, layout))
 
 
-def _records(path: Path, found: Iterable[Line]) -> Iterator[JsonObject]:
-    """The intact records of some lines of one segment."""
-    for line in found:
-        yield from _checked_records(path, line)
-
-
-def _checked_records(path: Path, line: Line) -> Iterator[JsonObject]:
-    return (check_record(path, record) for record in records_of(line)[0])
-
-
 def id_of(match: re.Match[bytes]) -> str:
     """The id at the beginning of a frame, before its checksum is compared."""
     text = match[1].decode("ascii", "replace")
@@ -423,30 +456,21 @@ def id_of(match: re.Match[bytes]) -> str:
     return text
 
 
-def check_record(path: Path, record: JsonObject) -> JsonObject:
-    """The record. Raises RunDirectoryError for a format of another version, and for one without id, kind or number."""
-    kind = record.get("kind")
+def entry_of(path: Path, record: JsonObject) -> Entry:
+    """A record as readers take it. Raises RunDirectoryError for another form, and for a format of another version."""
+    kind, version = record.get("kind"), record.get("version")
+    if kind == "session" and isinstance(version, int) and version != JOURNAL_FORMAT:
+        raise RunDirectoryError(f"{path}: {foreign_format('version', version, JOURNAL_FORMAT)}")
     try:
-        convert(record, _Numbered if kind == "reply" else SessionHead if kind == "session" else _Record)
+        found: _Frames = convert(record, cast(Any, _Frames))
     except ValueError as fault:
-        raise unreadable(path, record, fault) from fault
-    if kind == "session" and (found := record["version"]) != JOURNAL_FORMAT:
-        raise RunDirectoryError(f"{path}: {foreign_format('version', found, JOURNAL_FORMAT)}")
-    return record
+        raise unreadable(path, kind, record.get("id"), fault) from fault
+    return DoneRow(found.id, encode_json(found.row)) if isinstance(found, DoneFrame) else found
 
 
-def unreadable(path: Path, record: JsonObject | DoneRow, fault: ValueError) -> RunDirectoryError:
+def unreadable(path: Path, kind: object, task_id: object, fault: ValueError) -> RunDirectoryError:
     """The error for a record of another form, whose checksum is right: no damage, but the work of another program."""
-    kind, task_id = ("done", record.task_id) if isinstance(record, DoneRow) else (record.get("kind"), record.get("id"))
     return RunDirectoryError(
         f"{path} holds a record ({kind!s:.20}) of {task_id!s:.80} that cannot be read: {fault}; put back the file that "
         "the run wrote, or remove that line: what it held is restored or played again"
     )
-
-
-def as_reply(path: Path, record: JsonObject, earlier: Sequence[RecordedReply] = ()) -> RecordedReply:
-    """The reply of a record. Raises RunDirectoryError."""
-    try:
-        return recorded_from_json(record, earlier=earlier)
-    except ValueError as fault:
-        raise unreadable(path, record, fault) from fault

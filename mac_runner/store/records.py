@@ -312,12 +312,45 @@ class _Timing(msgspec.Struct):
     gpu: str | None = None
 
 
-class _Recorded(msgspec.Struct):
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """A reply, as a journal frame and an entry of a transcript's `turns` have it."""
+
     turn: str
     prompt_sha256: str
     reply: _Reply
     timing: _Timing
     model: str | None = None
+
+    def recorded(
+        self, *, has_model: bool = True, has_trace: bool = True, earlier: Sequence[RecordedReply] = ()
+    ) -> RecordedReply:
+        """The same. Raises ValueError.
+
+        With `has_model` its `model` counts. With `has_trace` its tokens count; `earlier` are the replies that the
+        prompt of a frame may refer to.
+        """
+        found, tokens, timing = self.reply, self.reply.tokens, self.timing
+        return RecordedReply(
+            turn_key=self.turn,
+            prompt_sha256=self.prompt_sha256,
+            reply=Reply(
+                text=found.text,
+                thinking=found.thinking,
+                finish_reason=found.finish_reason,
+                tokens=TokenCount(prompt=tokens.prompt, cached=tokens.timing.cached, completion=tokens.completion),
+                trace=_trace(found.trace, earlier) if has_trace and found.trace is not None else None,
+                policy=found.policy,
+                timing=Timing(
+                    queue_s=timing.queue_s,
+                    generate_s=timing.generate_s,
+                    faults=timing.faults,
+                    server=timing.server,
+                    lane=timing.lane,
+                    gpu=timing.gpu,
+                ),
+            ),
+            model=self.model if has_model else None,
+        )
 
 
 class _Draw(msgspec.Struct):
@@ -388,37 +421,9 @@ def timing_json(timing: Timing) -> JsonObject:
     return found
 
 
-def recorded_from_json(
-    record: JsonObject, *, has_model: bool = True, has_trace: bool = True, earlier: Sequence[RecordedReply] = ()
-) -> RecordedReply:
-    """A recorded reply from a journal frame or an entry of a transcript's `turns`. Raises ValueError naming the key.
-
-    With `has_model` its `model` counts.
-    With `has_trace` its tokens count; `earlier` are the replies that the prompt of a frame may refer to.
-    """
-    found = convert(record, _Recorded)
-    tokens, timing = found.reply.tokens, found.timing
-    return RecordedReply(
-        turn_key=found.turn,
-        prompt_sha256=found.prompt_sha256,
-        reply=Reply(
-            text=found.reply.text,
-            thinking=found.reply.thinking,
-            finish_reason=found.reply.finish_reason,
-            tokens=TokenCount(prompt=tokens.prompt, cached=tokens.timing.cached, completion=tokens.completion),
-            trace=_trace(found.reply.trace, earlier) if has_trace and found.reply.trace is not None else None,
-            policy=found.reply.policy,
-            timing=Timing(
-                queue_s=timing.queue_s,
-                generate_s=timing.generate_s,
-                faults=timing.faults,
-                server=timing.server,
-                lane=timing.lane,
-                gpu=timing.gpu,
-            ),
-        ),
-        model=found.model if has_model else None,
-    )
+def recorded_from_json(turn: JsonObject, *, has_model: bool = True) -> RecordedReply:
+    """The reply of an entry of a transcript's `turns`. Raises ValueError naming the key."""
+    return convert(turn, Recorded).recorded(has_model=has_model)
 
 
 def _trace(found: _Trace, earlier: Sequence[RecordedReply]) -> TokenTrace:

@@ -25,11 +25,18 @@ import msgspec
 from mac_runner.plan import Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
+from mac_runner.store.journal import (
+    CheckpointFrame,
+    DeathFrame,
+    Entry,
+    PolicyFrame,
+    RetryFrame,
+    SessionFrame,
+)
 from mac_runner.store.layout import Layout
 from mac_runner.store.manifest import Manifest
-from mac_runner.store.records import encode_json, entry
+from mac_runner.store.records import encode_json
 from mac_runner.store.rows import DoneRow, RecordedRow
-from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue, PolicyVersion, RecordedReply
 
 LATEST_KEYS = frozenset({"capacity"})
@@ -116,46 +123,37 @@ class RunState:
             self.sessions.insert(place, SessionStanding(number=session))
         self._session = self.sessions[place]
 
-    def apply(self, record: JsonObject | DoneRow, end: int = 0) -> None:
+    def apply(self, record: Entry, end: int = 0) -> None:
         """Apply the next record, whose line ends at `end`. Raises ValueError naming the key that is wrong."""
         session = self._session
-        if isinstance(record, DoneRow):
-            self._end(record, session)
-            return
-        match record["kind"]:
-            case "session":
-                session.started_at = str(record.get("started_at"))
-                session.run = str(record["run"]) if "run" in record else session.run
-                shard = record.get("shard")
-                session.shard = None if shard is None else Shard(*convert(shard, tuple[int, int]))
-                session.planned = convert(record.get("planned", []), list[tuple[int, int, int]])
-                served = record.get("served_by")
-                session.engines = None if served is None else convert(served, dict[str, str])
-            case "checkpoint":
-                session.usage, session.counted_to, session.since = entry(record, "usage", dict), end, {}
-            case "death" | "retry" if not self._holds(str(record["id"])):
-                pass
-            case "death":
-                self.deaths.setdefault(str(record["id"]), Counter())[entry(record, "turn", str)] += 1
-            case "policy":
-                self.policies.setdefault(str(record["id"]), []).append(_policy_of(record))
-            case "retry":
-                row = entry(record, "row", dict)
-                _checked(DoneRow(str(record["id"]), encode_json(row)))
-                if (ending := self.endings.pop(str(record["id"]), None)) is not None:
+        match record:
+            case DoneRow():
+                self._end(record, session)
+            case SessionFrame():
+                session.started_at = record.started_at
+                session.run = session.run if record.run is None else record.run
+                session.shard = None if record.shard is None else Shard(*record.shard)
+                session.planned = record.planned or ()
+                session.engines = record.served_by
+            case CheckpointFrame():
+                session.usage, session.counted_to, session.since = record.usage, end, {}
+            case PolicyFrame():
+                version = PolicyVersion(record.version, record.sha256, record.path)
+                self.policies.setdefault(record.id, []).append(version)
+            case DeathFrame() if self._holds(record.id):
+                self.deaths.setdefault(record.id, Counter())[record.turn] += 1
+            case RetryFrame() if self._holds(record.id):
+                _checked(DoneRow(record.id, encode_json(record.row)))
+                if (ending := self.endings.pop(record.id, None)) is not None:
                     self.failed -= ending.status == "failed"
-                self.attempts.setdefault(str(record["id"]), []).append(row)
-            case "done":
-                self._end(DoneRow(str(record["id"]), encode_json(entry(record, "row", dict))), session)
-            case _:
-                pass
+                self.attempts.setdefault(record.id, []).append(record.row)
 
     def count_recorded(self, disk: Disk, layout: Layout) -> None:
         """Take in what each session recorded after its last checkpoint; nothing else needs those replies."""
         for session in self.sessions:
             if not session.is_counted:
                 path = layout.segment(session.number)
-                found = counted(journal.replies_from(path, disk.chunks(path, session.counted_to)), session.engines)
+                found = counted(journal.replies_from(disk, path, session.counted_to), session.engines)
                 session.since = found if session.engines is None or not found else {RECORDED: found}
                 session.is_counted = True
 
@@ -276,12 +274,6 @@ class RunState:
         return found
 
 
-def _policy_of(record: JsonObject) -> PolicyVersion:
-    sha256, path = record.get("sha256"), record.get("path")
-    named = (None if value is None else str(value) for value in (sha256, path))
-    return PolicyVersion(entry(record, "version", int), *named)
-
-
 def _checked(row: DoneRow) -> RecordedRow:
     """The row. Raises ValueError for one that cannot be read, or of another task."""
     if row.parsed.task_id != row.task_id:
@@ -376,7 +368,7 @@ def _part(session: SessionStanding, endings: list[Ending]) -> JsonObject:
         "started_at": session.started_at,
         "finished": len(endings) - failed,
         "failed": failed,
-        "indexes": [*journal.stretches([ending.task_index for ending in endings])],
+        "indexes": [[*stretch] for stretch in journal.stretches([ending.task_index for ending in endings])],
     }
 
 

@@ -17,10 +17,10 @@ from mac_runner.files import Mark, mark_of
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout
-from mac_runner.store.records import Line, blocks, encode_json, entry, matched_lines, records_of
+from mac_runner.store.records import Line, blocks, matched_lines
 from mac_runner.store.rows import DoneRow, RecordedRow
 from mac_runner.store.run_state import RunState
-from mac_runner.types import JsonObject, RecordedReply
+from mac_runner.types import RecordedReply
 
 _PLACE: Final = 3
 """A place is the session, the offset and the size of a frame."""
@@ -98,24 +98,20 @@ class JournalTail:
         places = self._places.get(task_id, array("Q"))
         for at in range(0, len(places), _PLACE):
             path = self.layout.segment(places[at])
-            for record in self._replies_at(task_id, *places[at : at + _PLACE]):
-                n = entry(record, "n", int)
-                if n <= len(found):
-                    del found[n:]
-                    found.append(journal.as_reply(path, record, found))
+            for record in self._entries_at(*places[at : at + _PLACE]):
+                if isinstance(record, journal.ReplyFrame) and record.id == task_id:
+                    journal.add_reply(path, found, record)
         return found
 
     def reply_count(self, task_id: str) -> int:
         """How many frames of replies a conversation has that has not ended."""
         return len(self._places.get(task_id, ())) // _PLACE
 
-    def _replies_at(self, task_id: str, number: int, offset: int, size_bytes: int) -> Iterator[JsonObject]:
-        """The reply at a place: none where its frame is damaged, several where newlines were lost."""
+    def _entries_at(self, number: int, offset: int, size_bytes: int) -> Iterator[journal.Entry]:
+        """What the line at a place says: nothing where it is damaged, several entries where newlines were lost."""
         path = self.layout.segment(number)
         data = b"".join(self._disk.chunks(path, offset, size_bytes))
-        for record in records_of(Line(offset, len(data), data, True))[0]:
-            if record.get("kind") == "reply" and journal.check_record(path, record)["id"] == task_id:
-                yield record
+        return journal.entries(path, Line(offset, len(data), data, True))
 
     def _read(
         self, number: int, on_row: Callable[[DoneRow], object], touched: set[str], kind: type[RecordedRow]
@@ -134,14 +130,11 @@ class JournalTail:
                     touched.add(self._note(journal.id_of(match), where))
                     continue
                 line = Line(place, end - place, block.data[place:end], True)
-                if (row := journal.done_row(line, kind)) is not None:
-                    is_anew |= self._apply(path, row, at + end, on_row)
-                    continue
-                for record in records_of(line)[0]:
-                    if journal.check_record(path, record)["kind"] != "reply":
+                for record in journal.entries(path, line, kind):
+                    if not isinstance(record, journal.ReplyFrame):
                         is_anew |= self._apply(path, record, at + end, on_row)
                     elif self._keeps_replies:
-                        touched.add(self._note(str(record["id"]), where))
+                        touched.add(self._note(record.id, where))
             self._read_to[number] = at + len(block.data) + block.dropped + 1
             yield is_anew
 
@@ -151,19 +144,18 @@ class JournalTail:
             self._places.setdefault(task_id, array("Q")).extend(place)
         return task_id
 
-    def _apply(self, path: Path, record: JsonObject | DoneRow, end: int, on_row: Callable[[DoneRow], object]) -> bool:
+    def _apply(self, path: Path, record: journal.Entry, end: int, on_row: Callable[[DoneRow], object]) -> bool:
         """Fold a record; whether rows that were given out count no more."""
-        if not isinstance(record, DoneRow) and record["kind"] == "done":
-            record = DoneRow(str(record["id"]), encode_json(record.get("row")))
-        task_id = record.task_id if isinstance(record, DoneRow) else str(record["id"])
+        is_row = isinstance(record, DoneRow)
+        task_id = record.task_id if isinstance(record, DoneRow) else record.id
         had = task_id in self.state.endings
         try:
             self.state.apply(record, end)
         except ValueError as fault:
-            raise journal.unreadable(path, record, fault) from fault
+            raise journal.unreadable(path, "done" if is_row else "retry", task_id, fault) from fault
         if isinstance(record, DoneRow):
             on_row(record)
-        elif record["kind"] != "retry":
+        elif not isinstance(record, journal.RetryFrame):
             return False
         self.replied.discard(task_id)
         self._places.pop(task_id, None)

@@ -8,10 +8,11 @@ from mac_runner.store.grid import is_whole_written, refresh
 from mac_runner.store.head import layout_of
 from mac_runner.store.identity import changes, encode_config, read_yaml
 from mac_runner.store.journal import (
+    DeathFrame,
+    Entry,
     checkpoint_frame,
     death_frame,
     done_frame,
-    marks,
     replies,
     reply_frame,
     retry_frame,

@@ -37,7 +37,6 @@ from mac_runner.store.records import (
     encode_json,
     entry,
     lines,
-    recorded_from_json,
     records_of,
     row_id,
 )
@@ -271,20 +270,17 @@ def _read_journal(disk: Disk, layout: Layout) -> _Journal:
                 damaged.append(Finding(FindingKind.DAMAGED, text, remedy=Remedy.MERGE))
             for record in records:
                 try:
-                    if journal.check_record(path, record)["kind"] == "reply":
-                        model = recorded_from_json(record, has_trace=False).model
-                        if model is not None and state.present.engines is None:
-                            replies[model] += 1
-                    elif record["kind"] in journal.KINDS:
-                        state.apply(record, line.offset + line.size_bytes)
-                    else:
-                        raise ValueError("no run writes such a record")
+                    found = journal.entry_of(path, record)
+                    if not isinstance(found, journal.ReplyFrame):
+                        state.apply(found, line.offset + line.size_bytes)
+                    elif found.model is not None and state.present.engines is None:
+                        replies[found.model] += 1
                 except RunDirectoryError as fault:
                     if fault.__cause__ is None:
                         raise  # It is of another version.
                     malformed.append(Finding(FindingKind.DAMAGED, f"{where}: {fault}"))
                 except ValueError as fault:
-                    words = journal.unreadable(path, record, fault)
+                    words = journal.unreadable(path, record.get("kind"), record.get("id"), fault)
                     malformed.append(Finding(FindingKind.DAMAGED, f"{where}: {words}"))
     if not malformed:
         state.count_recorded(disk, layout)

@@ -31,8 +31,8 @@ from mac_runner.checkpoints import digest_of
 from mac_runner.cli.process import Exit
 from mac_runner.reports import status_json, status_text
 from mac_runner.scheduler import policies
-from mac_runner.store import Disk, read_standing
-from mac_runner.store.testing import decode_frame, layout_of, marks
+from mac_runner.store import read_standing
+from mac_runner.store.testing import decode_frame, layout_of, scan
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, RunDir
 from tests.patience import LIMIT_S
@@ -48,7 +48,9 @@ def school(lab: Lab) -> Lab:
 
 def frames(directory: Path) -> Iterator[Mapping[str, object]]:
     """What the journal says of versions."""
-    return marks(Disk(), layout_of(directory), "policy")
+    segments = sorted(layout_of(directory).journal.iterdir())
+    records = (record for path in segments for record in scan(path.read_bytes()).records)
+    return (record for record in records if record["kind"] == "policy")
 
 
 def test_no_rollout_is_older_than_allowed_and_the_journal_names_every_version(school: Lab) -> None:
@@ -266,8 +268,7 @@ def fork(game: int, out: str, policy: Policy | None = None, turn: str = "#1") ->
 
 def versions(directory: Path) -> list[tuple[object, object]]:
     """The versions and digests that the journal of a fork names."""
-    frames = marks(Disk(), layout_of(directory), "policy")
-    return [(frame["version"], frame["sha256"]) for frame in frames]
+    return [(frame["version"], frame["sha256"]) for frame in frames(directory)]
 
 
 def test_fork_plays_with_the_version_of_its_turn(trained: Lab) -> None:

@@ -37,7 +37,7 @@ from mac_runner.scheduler.testing import (
     generate,
 )
 from mac_runner.store import Disk, index_row, journal, records
-from mac_runner.store.testing import DoneRow, Item, Line, OpenFile, RunState, Session, TranscriptItem
+from mac_runner.store.testing import DeathFrame, Entry, Item, Line, OpenFile, RunState, Session, TranscriptItem
 from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Sampling, Turn
 from tests.faults import oracles
 from tests.sim.engine import ServersEngine
@@ -160,8 +160,8 @@ def forgotten_deaths(patch: pytest.MonkeyPatch) -> None:
     """Each session counts the deaths over a turn from the beginning."""
     apply = RunState.apply
 
-    def forget(state: RunState, record: JsonObject | DoneRow, end: int = 0) -> None:
-        if isinstance(record, DoneRow) or record["kind"] != "death":
+    def forget(state: RunState, record: Entry, end: int = 0) -> None:
+        if not isinstance(record, DeathFrame):
             apply(state, record, end)
 
     patch.setattr(RunState, "apply", forget)

@@ -90,8 +90,10 @@ def segment() -> bytes:
     )
 
 
-def marks(data: bytes, size: int = 1 << 20) -> list[JsonObject]:
-    return list(journal.marks(OneSegment(data, size), LAYOUT))
+def marks(data: bytes, size: int = 1 << 20) -> list[journal.Entry]:
+    """Every entry but the replies, found as readers find them."""
+    found = lines_with(journal.MARK, OneSegment(data, size).chunks(Path()))
+    return [one for line in found for one in journal.entries(Path(), line) if not isinstance(one, journal.ReplyFrame)]
 
 
 def rows(disk: Disk) -> Iterator[JsonObject]:
@@ -104,8 +106,7 @@ def check(data: bytes) -> None:
     done = {record["id"]: record["row"] for record in records if record["kind"] == "done"}
     replied = {record["id"] for record in records if record["kind"] == "reply"}
 
-    assert list(journal.marks(disk, LAYOUT)) == [record for record in records if record["kind"] != "reply"]
-    assert list(journal.marks(disk, LAYOUT, "done")) == [record for record in records if record["kind"] == "done"]
+    assert marks(data) == [journal.entry_of(Path(), record) for record in records if record["kind"] != "reply"]
     assert {row["task_id"]: row for row in rows(disk)} == done
     assert len(list(rows(disk))) == len(done)
     for wanted in ("toy_00000", "toy_00001", NASTY_ID):

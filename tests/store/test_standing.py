@@ -306,7 +306,7 @@ def test_failed_conversations_are_told_apart(run_dir: Path) -> None:
     ],
 )
 def test_indexes_are_told_in_short(indexes: list[int], stretches: list[list[int]]) -> None:
-    assert list(stretches_of(array("q", indexes))) == stretches
+    assert [[*each] for each in stretches_of(array("q", indexes))] == stretches
 
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
