@@ -39,8 +39,7 @@ from mac_runner.store import (
 )
 from mac_runner.store.grid import refresh
 from mac_runner.store.layout import Layout
-from mac_runner.store.leases import lease_places
-from mac_runner.store.lock import locked
+from mac_runner.store.leases import locked
 from mac_runner.store.verify import verify_journal
 from mac_runner.types import JsonObject
 
@@ -125,7 +124,7 @@ def repair_all(directory: Path, clock: Clock) -> Iterator[Repaired]:
     """
     unsound = [setup for one in begun_in(directory).directories if (setup := _unsound(one)) is not None]
     is_guarded, disk = bool(unsound) and is_grid(directory), Disk()
-    with locked(disk, directory, clock, rivals=lambda: lease_places(disk, directory)) if is_guarded else nullcontext():
+    with locked(disk, directory, clock) if is_guarded else nullcontext():
         for setup in unsound:
             yield _repair(setup, clock, is_guarded=is_guarded)
         if is_guarded:

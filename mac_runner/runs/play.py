@@ -46,7 +46,8 @@ from mac_runner.store import (
 )
 from mac_runner.store.grid import holds, is_whole_written, read_grid, refresh
 from mac_runner.store.layout import SUMMARIES, SUMMARY
-from mac_runner.store.lock import LeaseWatch, locked
+from mac_runner.store.leases import locked
+from mac_runner.store.lock import LeaseWatch
 from mac_runner.store.session import Recorder
 from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
 from mac_runner.store.workers import open_worker

@@ -26,7 +26,7 @@ from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import encode_config
 from mac_runner.store.layout import CONFIG, FORK, MANIFEST, VALUE, Layout, refuse_in_grid, session_of
-from mac_runner.store.lock import locked
+from mac_runner.store.leases import locked
 from mac_runner.store.manifest import Manifest, write_manifest
 from mac_runner.store.records import encode_for_reading, encode_json, entry, objects, row_id, task_from_json, task_json
 from mac_runner.store.trace_log import TraceLog

@@ -27,8 +27,8 @@ from mac_runner.store.disk import Disk
 from mac_runner.store.head import has_run, places_of_work
 from mac_runner.store.identity import read_yaml, with_digest
 from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
-from mac_runner.store.leases import directories_in, rivals
-from mac_runner.store.lock import RunLock, locked, most_alive
+from mac_runner.store.leases import directories_in, locked, rivals
+from mac_runner.store.lock import RunLock, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, read_manifest, write_manifest
 from mac_runner.store.records import encode_json, entry, foreign_format, lines, objects

@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.plan import Plan, Shard
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import changes, encode_config, is_untouched, read_shard
 from mac_runner.store.layout import GRID, LEASE_DIRECTORIES, LEASES, LOCK, Layout
+from mac_runner.store.lock import RunLock
 from mac_runner.store.manifest import read_manifest, write_manifest
 from mac_runner.store.records import encode_json, foreign_format
 from mac_runner.store.tail import read_state
@@ -173,6 +176,20 @@ def rivals(disk: Disk, layout: Layout) -> list[Path]:
     leases have ended, since a worker may be late.
     """
     return [layout.root] if layout.lease is not None else [*lease_places(disk, layout.root)]
+
+
+@contextmanager
+def locked(disk: Disk, directory: Path, clock: Clock | None = None) -> Iterator[None]:
+    """Hold the lock on a directory, and keep workers out of it.
+
+    Raises RunLockedError naming the owner when another process holds it, or a worker one of its shards.
+    """
+    lock = RunLock(disk, directory, clock=clock, rivals=lambda: lease_places(disk, directory))
+    try:
+        yield
+        lock.sign_off()
+    finally:
+        lock.release()
 
 
 def has_leases(disk: Disk, root: Path) -> bool:

@@ -353,26 +353,6 @@ class LockAbove:
 
 
 @contextmanager
-def locked(
-    disk: Disk,
-    directory: Path,
-    clock: Clock | None = None,
-    *,
-    rivals: Callable[[], Iterable[Path]] = tuple,
-) -> Iterator[None]:
-    """Hold the lock on a directory. Raises RunLockedError naming the owner when another process holds it.
-
-    `rivals` is as for `RunLock`.
-    """
-    lock = RunLock(disk, directory, clock=clock, rivals=rivals)
-    try:
-        yield
-        lock.sign_off()
-    finally:
-        lock.release()
-
-
-@contextmanager
 def only_holder(disk: Disk, path: Path, taken: Callable[[], str]) -> Iterator[None]:
     """Hold the lock file `path`, which stays behind. Raises RunLockedError with `taken()` when another process does.
 

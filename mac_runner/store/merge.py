@@ -39,7 +39,8 @@ from mac_runner.store.layout import (
     task_id_of,
     traces_beside,
 )
-from mac_runner.store.lock import locked, most_alive
+from mac_runner.store.leases import locked
+from mac_runner.store.lock import most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import write_index, write_manifest
 from mac_runner.store.records import encode_json, event_line, in_time_order, row_id

@@ -21,7 +21,7 @@ from mac_runner.store.journal import (
 )
 from mac_runner.store.lane_log import STATES, LaneRecord, lanes_of, read_lanes
 from mac_runner.store.layout import LEASES, Layout, Lease, traces_beside
-from mac_runner.store.leases import begin_leases, encode_leases, end_leases, make_claimable, rivals
+from mac_runner.store.leases import begin_leases, encode_leases, end_leases, locked, make_claimable, rivals
 from mac_runner.store.lock import (
     LEASE_INTERVAL_S,
     LEASE_PERIODS,
@@ -31,7 +31,6 @@ from mac_runner.store.lock import (
     RunLock,
     is_alive,
     last_sign_of_life,
-    locked,
     read_owner,
     show_life,
     sign,

@@ -49,6 +49,7 @@ from mac_runner.store.testing import (
     checkpoint_frame,
     encode_leases,
     lanes_of,
+    locked,
     objects,
     open_worker,
     read_lanes,
@@ -499,6 +500,16 @@ def test_tables_that_are_right_are_not_touched_and_no_lock_is_taken(tmp_path: Pa
 
     write_tables(tmp_path, {"grid.csv": b"c\n"}, clock=CLOCK)
     assert (tmp_path / "grid.csv").read_bytes() == b"c\n"
+
+
+def test_tables_are_left_alone_while_a_worker_holds_a_shard(tmp_path: Path) -> None:
+    played(tmp_path, "a")
+    staged = tmp_path / ".tmp-of-the-worker"
+    staged.touch()
+    with locked(Disk(), tmp_path / "leases/slug-a/1-of-2"), pytest.raises(RunLockedError):
+        write_tables(tmp_path, {"grid.csv": b"c\n"}, clock=CLOCK)
+    assert staged.exists()
+    assert (tmp_path / "grid.csv").read_bytes() == b"a,b\n"
 
 
 @pytest.mark.parametrize("name", ["experiment.yaml", "notes.txt"])
