@@ -377,7 +377,7 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
     if not is_whole_written(Disk(), chosen.directory, chosen.known, found.add):
         with locked(Disk(), chosen.directory, clock):
             refresh(Disk(), chosen.directory, at=iso(clock.utc_now()))
-    accounting = grid_usage(chosen.directory, chosen.name, found.usages)
+    accounting = grid_usage(chosen.directory, chosen.name, found.shares)
     results = grid_results(chosen, chosen.known, accounting, found.summaries, lambda _setup: True)
     summaries = {f"{SUMMARIES}/{slug}.json": encode_for_reading(summary) for slug, summary in found.summaries.items()}
     write_tables(chosen.directory, summaries | results.files(), clock=clock)

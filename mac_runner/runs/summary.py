@@ -95,15 +95,15 @@ class Combinations:
 
     def __init__(self) -> None:
         self.summaries: dict[str, JsonObject] = {}
-        self.usages: list[JsonObject] = []
-        """Of those that are asked for."""
+        self.shares: list[JsonObject] = []
+        """What each of those that are asked for adds to the use of the grid."""
 
     def add(self, known: GridEntry, contents: Run) -> None:
         """Take what is needed of a combination that was read."""
         if known.is_asked:
             # Not its summary.json, which is for readers: what the directory holds now.
             self.summaries[known.slug] = summary_of(contents)
-            self.usages.append(contents.accounting)
+            self.shares.append(contents.share)
 
     def read(self, directory: Path, entries: Iterable[GridEntry]) -> None:
         """Read and take those that have begun."""
@@ -137,7 +137,8 @@ def write_grid(grid: ExperimentSet, run: GridRecorder, is_complete: Callable[[Se
     """Write what is derived of all combinations at the end of a session, each of which is read once."""
     found = Combinations()
     run.write_whole(found.add)
-    results = grid_results(grid, run.record, run.accounting(), found.summaries, is_complete)
+    used = grid_usage(grid.directory, run.record.name, found.shares)
+    results = grid_results(grid, run.record, used, found.summaries, is_complete)
     run.write_tables(results.files())
     return results
 
@@ -153,7 +154,7 @@ def recorded_grid_results(directory: Path) -> GridResults:
         directory,
         record,
         [entry for entry in record.entries if entry.is_asked],
-        grid_usage(directory, record.name, found.usages),
+        grid_usage(directory, record.name, found.shares),
         found.summaries,
         complete=read_grid_standing(directory).complete,
         left_out=[entry.slug for entry in record.entries if not entry.is_asked],

@@ -192,7 +192,7 @@ class GridRecorder(Recorder):
         self.record = record
         self._directory = directory
         noted = _noted_usage(directory, record.name, session.disk)
-        known = at_least(noted, _recorded_usage(_usages(session.disk, directory, record)))
+        known = at_least(noted, _recorded_usage(_shares(session.disk, directory, record)))
         self._lost: JsonObject = {} if known == noted else {"models": accounting_since(known, noted)["models"]}
         """What combinations recorded, and earlier sessions that were killed did not note."""
 
@@ -202,18 +202,11 @@ class GridRecorder(Recorder):
 
     def note_workers(self) -> None:
         """Note what the workers used, unless a worker that was killed at the end has. They note nothing else here."""
-        if not grid_accounting(self._directory, self.record.name).get("models"):
-            used = grid_usage(self._directory, self.record.name)
+        disk, name = self._log.disk, self.record.name
+        if not _grid_accounting(self._directory, name, disk).get("models"):
+            recorded = _recorded_usage(_shares(disk, self._directory, self.record))
+            used = at_least(_noted_usage(self._directory, name, disk), recorded)
             super().checkpoint({key: value for key, value in used.items() if key != "sessions"})
-
-    def accounting(self) -> JsonObject:
-        """What all sessions used, this one as far as it was handed over, which this waits for.
-
-        Raises StoreError when it cannot be written.
-        """
-        self.begin()
-        self.drain()
-        return grid_accounting(self._directory, self.record.name, disk=self._log.disk)
 
     def write_whole(self, on_read: OnRead) -> None:
         """Write index and manifest, and give each combination as it is read for that."""
@@ -335,37 +328,55 @@ def open_grid(
         raise
 
 
-def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None) -> JsonObject:
-    """What the sessions of a grid used in all, and when each began."""
-    state = read_state(disk or Disk(), Layout(directory=directory, experiment_name=name))
+def used_in(directory: Path, *, disk: Disk | None = None) -> JsonObject:
+    """What a run has used so far, or a grid with all its combinations: in all sessions, of all workers."""
+    disk = disk or Disk()
+    if (record := read_grid(directory, disk=disk) if is_grid(directory, disk=disk) else None) is not None:
+        return grid_usage(directory, record.name, disk=disk)
+    usage = read_run(directory, disk=disk).usage if has_run(directory, disk=disk) else {}
+    # Sessions that were merged may come from a grid, which accounted for their engines.
+    return merge_accounting({key: value for key, value in usage.items() if key != RECORDED}, section(usage, RECORDED))
+
+
+def grid_usage(
+    directory: Path, name: str, shares: Iterable[JsonObject] | None = None, *, disk: Disk | None = None
+) -> JsonObject:
+    """What a grid has used, and when each of its sessions began; by the `share` of each combination that has begun.
+
+    That is what is noted of its engines, and at least what combinations recorded of them; and what sessions used that
+    played one combination alone.
+    """
+    disk = disk or Disk()
+    found = [*(_shares(disk, directory, read_grid(directory, disk=disk)) if shares is None else shares)]
+    noted = at_least(_noted_usage(directory, name, disk), _recorded_usage(found))
+    alone = ({key: value for key, value in share.items() if key != RECORDED} for share in found)
+    return reduce(merge_accounting, alone, noted)
+
+
+def _grid_accounting(directory: Path, name: str, disk: Disk) -> JsonObject:
+    """What the sessions of a grid noted in all, and when each began."""
+    state = read_state(disk, Layout(directory=directory, experiment_name=name))
     began = {str(session.number): session.started_at for session in state.sessions if session.started_at is not None}
     return {**state.total, "sessions": dict(began)}
 
 
-def grid_usage(directory: Path, name: str, usages: Iterable[JsonObject] | None = None) -> JsonObject:
-    """What is noted of the engines of a grid, and at least what its combinations recorded: by their `usages`."""
-    disk = Disk()
-    found = _usages(disk, directory, read_grid(directory, disk=disk)) if usages is None else usages
-    return at_least(_noted_usage(directory, name, disk), _recorded_usage(found))
-
-
 def _noted_usage(directory: Path, name: str, disk: Disk) -> JsonObject:
-    """`grid_accounting`; until the workers have ended the grid, what they used."""
-    known = grid_accounting(directory, name, disk=disk)
+    """`_grid_accounting`; until the workers have ended the grid, what they used."""
+    known = _grid_accounting(directory, name, disk)
     workers = () if known.get("models") else read_workers(directory, disk=disk)
     return reduce(merge_accounting, (worker.usage for worker in workers), known)
 
 
-def _usages(disk: Disk, directory: Path, record: GridRecord | None) -> Iterator[JsonObject]:
-    """What is noted in each combination."""
+def _shares(disk: Disk, directory: Path, record: GridRecord | None) -> Iterator[JsonObject]:
+    """The share of each combination."""
     paths = [directory / entry.slug for entry in (() if record is None else record.entries) if entry.is_asked]
-    return (read_run(path, disk=disk).accounting for path in paths if has_run(path, disk=disk))
+    return (read_run(path, disk=disk).share for path in paths if has_run(path, disk=disk))
 
 
-def _recorded_usage(usages: Iterable[JsonObject]) -> JsonObject:
-    """What the combinations recorded, by their `usages`."""
+def _recorded_usage(shares: Iterable[JsonObject]) -> JsonObject:
+    """What the combinations recorded, by the share of each."""
     nothing: JsonObject = {}
-    return reduce(merge_accounting, (section(usage, RECORDED) for usage in usages), nothing)
+    return reduce(merge_accounting, (section(share, RECORDED) for share in shares), nothing)
 
 
 def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, disk: Disk | None = None) -> None:
@@ -466,10 +477,7 @@ def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, di
         failures=tuple(row for standing in begun for row in standing.failures),
         sessions=len(state.sessions),
         latest=state.sessions[-1] if state.sessions else None,
-        usage=at_least(
-            _noted_usage(directory, record.name, disk),
-            _recorded_usage(standing.usage for standing in begun),
-        ),
+        usage=grid_usage(directory, record.name, [standing.share for standing in begun], disk=disk),
         holder=most_alive(disk, places_of_work(directory, disk=disk), machine),
         counts=reduce(added_counts, (standing.counts for standing in begun), {}),
         speakers={name: model for standing in begun for name, model in standing.speakers.items()},

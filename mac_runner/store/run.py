@@ -156,8 +156,22 @@ class Run:
     @property
     def accounting(self) -> JsonObject:
         """What the sessions used and ended (`RunState.accounting`)."""
+        return self._counted.accounting()
+
+    @property
+    def usage(self) -> JsonObject:
+        """What the sessions used (`RunState.usage`)."""
+        return self._counted.usage
+
+    @property
+    def share(self) -> JsonObject:
+        """What a combination adds to the use of its grid (`RunState.share`)."""
+        return self._counted.share
+
+    @property
+    def _counted(self) -> RunState:
         self.state.count_recorded(self.disk, self.layout)
-        return self.state.accounting()
+        return self.state
 
     @property
     def lost(self) -> int:

@@ -23,6 +23,7 @@ from typing import TypeGuard
 import msgspec
 
 from mac_runner.plan import Shard
+from mac_runner.results import section
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.journal import (
@@ -209,8 +210,18 @@ class RunState:
     @property
     def usage(self) -> JsonObject:
         """What all sessions used, added up: their checkpoints, and what is known of later (`count_recorded`)."""
-        parts = (part for session in self.sessions for part in (session.usage, session.since))
-        return reduce(merge_accounting, parts, {})
+        return _added_up(self.sessions)
+
+    @property
+    def share(self) -> JsonObject:
+        """What a combination adds to the use of its grid (`grid_usage`).
+
+        That is what sessions used on engines of their own, as a retry of it alone does, and what the others `recorded`,
+        whose engines the grid accounts for.
+        """
+        shared = _added_up(session for session in self.sessions if session.engines is not None)
+        alone = _added_up(session for session in self.sessions if session.engines is None)
+        return {**alone, RECORDED: section(shared, RECORDED)}
 
     @property
     def total(self) -> JsonObject:
@@ -272,6 +283,10 @@ class RunState:
         for ending in sorted(self.endings.values()):
             found.setdefault(ending.session, []).append(ending)
         return found
+
+
+def _added_up(sessions: Iterable[SessionStanding]) -> JsonObject:
+    return reduce(merge_accounting, (part for session in sessions for part in (session.usage, session.since)), {})
 
 
 def _checked(row: DoneRow) -> RecordedRow:

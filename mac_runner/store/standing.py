@@ -56,6 +56,8 @@ class Standing:
     """`RunState.policies_json`."""
     speakers: Mapping[str, str] = field(default_factory=dict)
     """The model of each agent definition."""
+    share: JsonObject = field(default_factory=dict)
+    """`RunState.share`."""
     lost: int = 0
     """`Run.lost`."""
     shards: ShardsStanding | None = None
@@ -96,6 +98,7 @@ def standing_of(run: Run, totals: RowTotals) -> Standing:
         sessions=len(state.sessions),
         latest=state.latest,
         usage=state.usage,
+        share=state.share,
         holder=run.holder,
         counts=totals.counts.as_json(),
         policies=state.policies_json(),

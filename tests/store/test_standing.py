@@ -28,7 +28,6 @@ from mac_runner.store import (
     GridRecord,
     LeasesRecord,
     Need,
-    grid_accounting,
     grid_entries,
     grid_usage,
     is_grid,
@@ -37,6 +36,7 @@ from mac_runner.store import (
     read_grid_standing,
     read_run,
     read_standing,
+    used_in,
     write_tables,
 )
 from mac_runner.store.testing import (
@@ -425,7 +425,7 @@ def test_accounts_of_all_sessions_are_added_and_events_are_logged(tmp_path: Path
     played(tmp_path, "a", used={"busy_slot_s": 2.0, "capacity": 8, "requests": 3})
     played(tmp_path, "a", used={"busy_slot_s": 1.5, "capacity": 4, "requests": 2})
     played(tmp_path, "a")
-    accounting = grid_accounting(tmp_path, "g")
+    accounting = grid_usage(tmp_path, "g")
 
     assert accounting["models"] == {"m": {"busy_slot_s": 3.5, "capacity": 4, "requests": 5}}
     assert isinstance(accounting["sessions"], dict)
@@ -590,9 +590,23 @@ def test_accounts_of_a_grid_killed_anywhere_have_every_reply_of_its_combinations
         for session in (1, 2):
             with open_grid(path, asked=asked("a", "b"), clock=CLOCK) as grid_run:
                 grid_run.checkpoint({"models": {"m": {"requests": 5}}})
-                found = grid_run.accounting()
+            found = grid_usage(path, "g")
             assert section(section(found, "models"), "m")["requests"] == max(noted, recorded) + 5 * session
-            assert grid_usage(path, "g") == found
+
+
+def test_use_of_a_grid_counts_what_a_combination_used_that_was_played_alone_and_each_reply_once(tmp_path: Path) -> None:
+    played(tmp_path, "a", used={"requests": 5})
+    with player.open_toy(tmp_path / "slug-a", player.shared_plan(2), grid=tmp_path) as alone:
+        replies = sum(not is_ending for is_ending in player.steps(alone))
+        alone.checkpoint({"played_s": 2.0})
+
+    with open_grid(tmp_path, asked=asked("a"), clock=CLOCK) as grid_run:
+        grid_run.note_workers()
+    found = used_in(tmp_path)
+
+    assert replies > 0
+    assert section(section(found, "models"), "m")["requests"] == 5 + replies
+    assert (found["played_s"], read_grid_standing(tmp_path).whole.usage) == (2.0, found)
 
 
 def test_what_a_worker_notes_while_its_grid_is_merged_counts_once(tmp_path: Path) -> None:
@@ -608,7 +622,7 @@ def test_what_a_worker_notes_while_its_grid_is_merged_counts_once(tmp_path: Path
                 worker.checkpoint({"models": {"m": {"requests": replies}}})
                 worker.close()
                 grid_run.note_workers()
-                assert section(section(grid_run.accounting(), "models"), "m")["requests"] == replies
+            assert section(section(grid_usage(path, "g"), "models"), "m")["requests"] == replies
 
 
 def test_accounts_that_cannot_be_are_found(run_dir: Path, snapshot: SnapshotAssertion) -> None:
