@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from types import NoneType
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, TypeGuard
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeGuard
 
 import msgspec
 from msgspec import inspect
@@ -104,13 +105,13 @@ def columns_of(
     return columns
 
 
-def cell(kind: Kind, value: JsonValue | msgspec.Raw, where: str) -> Cells:
+def cell(kind: Kind, value: JsonValue, where: str) -> Cells:
     """A value as a cell of a column. Raises RunDirectoryError naming `where` for one that does not fit."""
     if value is None:
         return None
     match kind:
         case "json":
-            return _written_text(bytes(value)) if isinstance(value, msgspec.Raw) else json_text(value)
+            return json_text(value)
         case "text":
             return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         case "integer" if _is_integer(value):
@@ -138,13 +139,21 @@ def json_text(value: JsonValue) -> str:
         return _encode(value)
 
 
-def _written_text(data: bytes) -> str | None:
-    """The cell of a value that is JSON as the store writes it: only escapes and exponents differ from `json_text`."""
-    if data == b"null":
+def _written_text(value: msgspec.Raw | str | None) -> str | None:
+    """The cell of JSON as the store writes it: only escapes and exponents differ from `json_text`.
+
+    A value that is a cell already stays one.
+    """
+    if not isinstance(value, msgspec.Raw):
+        return value
+    text = str(value, "ascii")
+    if text == "null":
         return None
-    if b"\\u" in data or b"e+" in data or b"e-" in data:
-        return json_text(json.loads(data))
-    return data.decode("utf-8")
+    # A byte is found much faster than two.
+    is_suspect = "\\" in text or "+" in text or "-" in text
+    if is_suspect and ("\\u" in text or "e+" in text or "e-" in text):
+        return json_text(json.loads(text))
+    return text
 
 
 def _is_integer(value: object) -> TypeGuard[int]:
@@ -234,62 +243,98 @@ class RowMaker:
         )
 
 
-class JsonReader:
-    """Reads the cells of columns from the JSON of an object. What no column holds is skipped.
+class JsonColumns:
+    """Reads columns out of objects in JSON. What no column holds is skipped, and the JSON of a cell is not decoded.
 
-    What a column of JSON holds is not decoded either; columns of something inside of it are read by themselves.
+    No place of a column is that of the rest of an object.
     """
 
-    def __init__(self, columns: Mapping[str, FlatColumn], *, beside: Iterable[str] = ()) -> None:
-        held = [*(column.source for column in columns.values()), *beside]
-        wholes = [f"{column.source}." for column in columns.values() if column.kind == "json"]
-        passes: dict[int, dict[str, FlatColumn]] = {}
+    def __init__(self, columns: Mapping[str, FlatColumn]) -> None:
+        # An object is decoded once, and again for what lies in the JSON of another column.
+        parts: list[dict[str, FlatColumn]] = []
         for name, column in columns.items():
-            depth = sum(column.source.startswith(whole) for whole in wholes)
-            passes.setdefault(depth, {})[name] = column
-        self._passes = [
-            (
-                # Its type is learned here, before another thread can use it.
-                msgspec.json.Decoder(_part([_held(column) for column in each.values() if column.source])),
-                RowMaker("", each, beside=held),
-            )
-            for each in passes.values()
-        ]
+            part = next((each for each in parts if not any(_overlap(column, other) for other in each.values())), None)
+            if part is None:
+                parts.append(part := {})
+            part[name] = column
+        self._parts = [(_decoder(part.values()), _getter(part.values())) for part in parts]
+        self._columns = {name: column for part in parts for name, column in part.items()}
+        self._maker = RowMaker("", self._columns)
 
-    def cells(self, data: bytes) -> dict[str, Cells]:
-        """The cells of an object."""
-        cells: dict[str, Cells] = {}
-        for decoder, maker in self._passes:
-            try:
-                found = decoder.decode(data)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                found = json.loads(data)  # Half a surrogate pair.
-            for row in maker.rows(found):
-                cells |= row
-        return cells
+    def cells(self, objects: Iterable[bytes]) -> dict[str, Sequence[Cells]]:
+        """The cells of each column. Raises RunDirectoryError for one that does not fit."""
+        cells = zip(*map(self._row, objects), strict=True)
+        return {
+            name: [*map(_written_text, each)] if column.kind == "json" else each
+            for (name, column), each in zip(self._columns.items(), cells, strict=True)
+        }
 
-
-_Held: TypeAlias = tuple[Sequence[str], Any]
-_NO_OBJECT: Final = list[Any] | str | int | float | bool | None
+    def _row(self, data: bytes) -> list[Any]:
+        try:
+            return [cell for decoder, get in self._parts for cell in get(decoder.decode(data))]
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            # A value of another type, half a surrogate pair, or null in place of an object.
+            (row,) = self._maker.rows(json.loads(data))
+            return [*row.values()]
 
 
-def _held(column: FlatColumn) -> _Held:
-    """The keys that lead to what a column holds, and the type that it is decoded as."""
-    is_whole = column.kind == "json" and not column.source.endswith(_REST)
-    return _keys(column.source.removesuffix(_REST).removesuffix("[]")), msgspec.Raw if is_whole else Any
+_Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-_INTEGER_MAX, le=_INTEGER_MAX - 1)]
+_TYPES: Final[Mapping[Kind, Any]] = {
+    "text": str | None,
+    "integer": _Integer | None,
+    "number": float | None,
+    "truth": bool | None,
+    "texts": list[str] | None,
+    "integers": list[_Integer] | None,
+    "numbers": list[float] | None,
+    "messages": None,
+    "json": msgspec.Raw,
+}
+"""What a value is decoded as that is a cell as it is."""
 
 
-def _part(held: Iterable[_Held]) -> Any:
-    """The type of an object of which nothing else is decoded."""
-    below: dict[str, list[_Held]] = {}
-    for (key, *keys), kind in held:
-        below.setdefault(key, []).append((keys, kind))
-    fields: dict[str, Any] = {}
-    for key, inner in below.items():
-        ends = {kind for keys, kind in inner if not keys}
-        fields[key] = (msgspec.Raw if ends == {msgspec.Raw} else Any) if ends else _part(inner) | _NO_OBJECT
-    typed: Any = TypedDict
-    return typed("Part", fields, total=False)
+def _overlap(one: FlatColumn, other: FlatColumn) -> bool:
+    """Whether the place of one column is that of the other, or lies in it."""
+    ours, theirs = _path(one), _path(other)
+    shared = min(len(ours), len(theirs))
+    return ours[:shared] == theirs[:shared]
+
+
+def _decoder(columns: Iterable[FlatColumn]) -> msgspec.json.Decoder[Any]:
+    """Decodes the places of columns as structs in structs; what is missing is None."""
+    tree: dict[str, Any] = {}
+    for column in columns:
+        *above, last = _path(column)
+        inner = tree
+        for key in above:
+            inner = inner.setdefault(key, {})
+        inner[last] = _TYPES[column.kind]
+    # The struct is learned here, before another thread can use it.
+    return msgspec.json.Decoder(_struct(tree))
+
+
+def _struct(tree: Mapping[str, Any]) -> type[msgspec.Struct]:
+    fields: list[tuple[str, Any, Any]] = []
+    for key, of in tree.items():
+        kind = _struct(of) if isinstance(of, dict) else of
+        fields.append((_attribute(key), kind, kind() if isinstance(of, dict) else None))
+    return msgspec.defstruct("Part", fields, rename={_attribute(key): key for key in tree}, frozen=True, gc=False)
+
+
+def _getter(columns: Iterable[FlatColumn]) -> Callable[[msgspec.Struct], tuple[Any, ...]]:
+    """Gets the values of columns from the struct that `_decoder` makes."""
+    names = [".".join(map(_attribute, _path(column))) for column in columns]
+    get = attrgetter(*names)
+    return get if len(names) > 1 else lambda part: (get(part),)
+
+
+def _attribute(key: str) -> str:
+    """The name of an attribute, which a key itself need not be."""
+    return f"key_{key.encode().hex()}"
+
+
+def _path(column: FlatColumn) -> tuple[str, ...]:
+    return _keys(column.source.removesuffix("[]"))
 
 
 def _keys(path: str) -> tuple[str, ...]:

@@ -5,13 +5,13 @@ pyarrow is heavy and therefore optional; it is imported where a table is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.extras import install_command
-from mac_runner.flat import Cells, FlatColumn
+from mac_runner.flat import Cells, FlatColumn, Row
 from mac_runner.reports.exports import arrow_types, utf8_text
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ CHARS_AT_ONCE: Final = 32 << 20
 """How many characters the texts of a batch have, about, at most."""
 
 Columns = Mapping[str, FlatColumn]
-Rows = Iterable[Mapping[str, Cells]]
 
 
 def check_arrow(what: str) -> None:
@@ -48,13 +47,13 @@ def _about(column: FlatColumn) -> dict[str, str]:
     return {"meaning": utf8_text(column.meaning), **unit}
 
 
-def arrow_batch(columns: Columns, rows: list[Mapping[str, Cells]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
-    """Rows as one batch. Raises RunDirectoryError for a cell that does not fit its column."""
+def arrow_batch(columns: Columns, held: Mapping[str, Sequence[Cells]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+    """The cells of each column as one batch. Raises RunDirectoryError for a cell that does not fit its column."""
     import pyarrow
 
     arrays = []
     for (name, column), field in zip(columns.items(), schema, strict=True):
-        cells = [row.get(name) for row in rows]
+        cells = held[name]
         try:
             try:
                 arrays.append(pyarrow.array(cells, type=field.type))
@@ -76,15 +75,37 @@ def _utf8(cell: Cells) -> Cells:
     return cell
 
 
-def arrow_batches(columns: Columns, rows: Rows, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
-    """The rows in batches of bounded size."""
-    for held in batches(rows):
-        yield arrow_batch(columns, held, schema)
+def cells_of(rows: Collection[Row], columns: Iterable[str]) -> dict[str, list[Cells]]:
+    """Of each column, the cells that rows have in it."""
+    return {name: [row.get(name) for row in rows] for name in columns}
 
 
-def batches(rows: Rows) -> Iterator[list[Mapping[str, Cells]]]:
+Held = TypeVar("Held")
+
+
+class Batcher(Generic[Held]):
+    """Gathers rows until there are many, or long ones."""
+
+    def __init__(self, size_chars: Callable[[Held], int]) -> None:
+        self._size_chars = size_chars
+        self._held: list[Held] = []
+        self._chars = 0
+
+    def add(self, row: Held) -> list[Held] | None:
+        """Add a row; returns all that were gathered where that is enough."""
+        self._held.append(row)
+        self._chars += self._size_chars(row)
+        return self.rest() if len(self._held) >= ROWS_AT_ONCE or self._chars >= CHARS_AT_ONCE else None
+
+    def rest(self) -> list[Held]:
+        """All that was gathered since the last time."""
+        held, self._held, self._chars = self._held, [], 0
+        return held
+
+
+def batches(rows: Iterable[Held], size_chars: Callable[[Held], int]) -> Iterator[list[Held]]:
     """The rows in lists, each bounded in rows and in characters."""
-    held = Batcher()
+    held = Batcher(size_chars)
     for row in rows:
         if (batch := held.add(row)) is not None:
             yield batch
@@ -92,26 +113,7 @@ def batches(rows: Rows) -> Iterator[list[Mapping[str, Cells]]]:
         yield rest
 
 
-class Batcher:
-    """Gathers rows until there are many, or long ones."""
-
-    def __init__(self) -> None:
-        self._held: list[Mapping[str, Cells]] = []
-        self._chars = 0
-
-    def add(self, row: Mapping[str, Cells]) -> list[Mapping[str, Cells]] | None:
-        """Add a row; returns all that were gathered where that is enough."""
-        self._held.append(row)
-        self._chars += size_chars(row)
-        return self.rest() if len(self._held) >= ROWS_AT_ONCE or self._chars >= CHARS_AT_ONCE else None
-
-    def rest(self) -> list[Mapping[str, Cells]]:
-        """All that was gathered since the last time."""
-        held, self._held, self._chars = self._held, [], 0
-        return held
-
-
-def size_chars(row: Mapping[str, Cells]) -> int:
+def size_chars(row: Row) -> int:
     """How large a row is, about."""
     return sum(map(_size, row.values()))
 
@@ -129,11 +131,3 @@ def _size(cell: Cells) -> int:
             return sum(map(len, cell))
         case _:
             return 8 * len(cell)
-
-
-def arrow_table(columns: Columns, rows: Rows, metadata: Mapping[str, str] | None = None) -> pyarrow.Table:
-    """All rows as one table."""
-    import pyarrow
-
-    schema = arrow_schema(columns, metadata)
-    return pyarrow.Table.from_batches(arrow_batches(columns, rows, schema), schema)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from mac_runner.data.arrow import arrow_batch, arrow_schema
+from mac_runner.data.arrow import arrow_batch, arrow_schema, cells_of
 from mac_runner.flat import Cells, FlatColumn
 from mac_runner.reports.exports import csv_cell, safe_text, utf8_text
 
@@ -101,7 +101,7 @@ class ParquetEncoder:
 
     def rows(self, batch: Batch) -> bytes:
         """A row group."""
-        self._writer.write_batch(arrow_batch(self._columns, [*batch], self._schema))
+        self._writer.write_batch(arrow_batch(self._columns, cells_of(batch, self._columns), self._schema))
         return self._sink.taken()
 
     def end(self) -> bytes:

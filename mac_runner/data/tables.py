@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.environments.reading import thoughts
 from mac_runner.errors import ConfigError
-from mac_runner.flat import NUMBER, Cells, FlatColumn, JsonReader, RowMaker, cell, value_at
+from mac_runner.flat import NUMBER, Cells, FlatColumn, JsonColumns, RowMaker, cell, value_at
 from mac_runner.measures import ResultsSpec
 from mac_runner.results import AgentColumns, Export, export_of, objects
 from mac_runner.rewards import AgentRewards, rewards_by_agent
@@ -33,6 +33,9 @@ LEFT_OUT: Final[Mapping[str, str]] = {
 
 Wanted = frozenset[str]
 """The names of columns."""
+
+
+IndexCells: TypeAlias = Callable[[Sequence[DoneRow], JsonObject, Wanted], Mapping[str, Sequence[Cells]]]
 
 
 class Ended:
@@ -102,6 +105,8 @@ class FlatTable(NamedTuple):
     """From a conversation and the names of columns, rows with at least these cells."""
     of_index: Wanted = frozenset()
     """The columns that need no transcript."""
+    index_cells: IndexCells | None = None
+    """From index rows, the experiment and names of such columns, the cells of each."""
     is_optional: bool = False
     """Whether it is left out unless it is asked for by name."""
     training: Training | None = None
@@ -162,24 +167,36 @@ def _conversations(own: Mapping[str, FlatColumn], beside: Iterable[str]) -> Flat
     read = {**columns, "attempts": FlatColumn("texts", "those that failed", source="row.failed_attempts[]")}
     held = [*(column.source for column in read.values()), *beside]
     maker = RowMaker("", read, beside=held)
-    of_index = frozenset(columns) - frozenset(_TRANSCRIPT_COLUMNS)
+    of_index = frozenset(name for name, column in columns.items() if not column.source.endswith(".*"))
 
     @cache
-    def of_row(wanted: Wanted) -> JsonReader:
+    def reader(wanted: Wanted) -> JsonColumns:
         sources = {name: read[name].source.removeprefix("task.").removeprefix("row.") for name in wanted}
-        return JsonReader({name: read[name]._replace(source=source) for name, source in sources.items()}, beside=held)
+        return JsonColumns({name: read[name]._replace(source=source) for name, source in sources.items()})
+
+    def index_cells(rows: Sequence[DoneRow], experiment: JsonObject, wanted: Wanted) -> Mapping[str, Sequence[Cells]]:
+        cells = reader(wanted.difference(_OF_EXPERIMENT)).cells(row.json for row in rows)
+        if failed := cells.get("attempts"):
+            cells["attempts"] = [attempts(each) for each in failed]
+        return cells | {
+            name: [cell("text", value_at(experiment, path), name)] * len(rows) for name, path in _OF_EXPERIMENT.items()
+        }
 
     def rows(ended: Ended, wanted: Wanted) -> Iterator[Mapping[str, Cells]]:
-        if wanted <= of_index:
-            row = of_row(wanted).cells(ended.done.json)
-            row |= {name: cell("text", value_at(ended.experiment, path), name) for name, path in _OF_EXPERIMENT.items()}
-        else:
-            (row,) = maker.rows({**ended.transcript, "row": ended.row}, wanted)
-        failed = row.get("attempts")
-        yield {**row, "attempts": 1 + (len(failed) if isinstance(failed, list) else 0)}
+        (row,) = maker.rows({**ended.transcript, "row": ended.row}, wanted)
+        yield {**row, "attempts": attempts(row.get("attempts"))}
+
+    def attempts(failed: Cells) -> int:
+        return 1 + (len(failed) if isinstance(failed, list) else 0)
 
     return FlatTable(
-        "conversations", "One row for each ended conversation.", ("conversation",), columns, rows, of_index
+        "conversations",
+        "One row for each ended conversation.",
+        ("conversation",),
+        columns,
+        rows,
+        of_index.difference(_TRANSCRIPT_COLUMNS),
+        index_cells,
     )
 
 

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from mac_runner.data.arrow import Batcher
+from mac_runner.data.arrow import Batcher, size_chars
 from mac_runner.data.files import encoder
 from mac_runner.data.schema import metadata_of
 from mac_runner.data.sources import Source
 from mac_runner.data.tables import Ended, FlatTable
-from mac_runner.flat import Cells, FlatColumn
+from mac_runner.flat import FlatColumn, Row
 from mac_runner.store import Disk
 
 
@@ -32,11 +32,11 @@ class TableFile:
         self.target = target
         self.rows = 0
         self.size_bytes = 0
-        self._batcher = Batcher()
+        self._batcher = Batcher[Row](size_chars)
         self._encoder = encoder(target.format, target.columns, metadata)
         self._file = disk.stage(target.path)
 
-    def add(self, row: Mapping[str, Cells]) -> None:
+    def add(self, row: Row) -> None:
         """Add a row; what has gathered is written now and then."""
         self.rows += 1
         if (batch := self._batcher.add(row)) is not None:

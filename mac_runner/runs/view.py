@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mac_runner.clock import SystemClock
-from mac_runner.data.arrow import arrow_table, check_arrow
+from mac_runner.data.arrow import arrow_batch, arrow_schema, batches, cells_of, check_arrow, size_chars
 from mac_runner.data.open_turns import OPEN_COLUMN, open_rows
 from mac_runner.data.rollouts import Rollout
 from mac_runner.data.schema import metadata_of, schema_json
@@ -175,8 +175,28 @@ class RunView:
         for column in chosen:
             if column not in known_columns:
                 raise ConfigError(f"table {name!r} has no column {column!r}{suggestion(column, known_columns)}")
-        rows = self._rows(name, frozenset(chosen), is_open=is_open)
-        return arrow_table({one: known_columns[one] for one in chosen}, rows, metadata_of(table, known_columns))
+        import pyarrow
+
+        columns_chosen = {one: known_columns[one] for one in chosen}
+        schema = arrow_schema(columns_chosen, metadata_of(table, known_columns))
+        if table.of_index.union(sources.prefix).issuperset(chosen):
+            held = self._index_cells(name, chosen)
+        else:
+            rows = self._rows(name, frozenset(chosen), is_open=is_open)
+            held = (cells_of(batch, chosen) for batch in batches(rows, size_chars))
+        return pyarrow.Table.from_batches((arrow_batch(columns_chosen, cells, schema) for cells in held), schema)
+
+    def _index_cells(self, name: str, chosen: Sequence[str]) -> Iterator[Mapping[str, Sequence[Cells]]]:
+        """The cells of columns that need no transcript, a batch of conversations at a time."""
+        for run in self._sources.runs:
+            if (table := run.tables.get(name)) is None or table.index_cells is None:
+                continue
+            of_table = table.of_index.intersection(chosen)
+            rows = run.contents.json_rows_in_task_order()
+            # What a batch holds of a row is its JSON and, mostly, the same again in cells.
+            for batch in batches(rows, lambda row: 2 * len(row.json)):
+                found = table.index_cells(batch, run.contents.resolved, of_table)
+                yield {one: found[one] if one in of_table else [run.prefix.get(one)] * len(batch) for one in chosen}
 
     def _rows(self, name: str, wanted: frozenset[str], *, is_open: bool) -> Iterator[Mapping[str, Cells]]:
         for run in self._sources.runs:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow
 import pyarrow.parquet
@@ -16,7 +17,7 @@ import pytest
 
 from mac_runner.data.testing import LEFT_OUT, Ended, FlatTable, encoder, metadata_of, tables_of
 from mac_runner.errors import ConfigError, RunDirectoryError
-from mac_runner.flat import Cells, FlatColumn, cell, covers, leaves
+from mac_runner.flat import Cells, FlatColumn, JsonColumns, Kind, cell, covers, leaves
 from mac_runner.measures import MeasuredResults, ResultsSpec
 from mac_runner.registry import environment_specs
 from mac_runner.results import export_of
@@ -33,8 +34,10 @@ def tables_for(transcript: JsonObject) -> Mapping[str, FlatTable]:
     return tables_of(None if spec is None or spec.results is None else spec.results())
 
 
-def rows_of(table: FlatTable, transcript: JsonObject) -> list[Mapping[str, Cells]]:
-    ended = Ended(DoneRow.of(index_row(transcript)), {}, lambda _row: transcript)
+def rows_of(
+    table: FlatTable, transcript: JsonObject, experiment: JsonObject | None = None
+) -> list[Mapping[str, Cells]]:
+    ended = Ended(DoneRow.of(index_row(transcript)), experiment or {}, lambda _row: transcript)
     return [*table.rows(ended, frozenset(table.columns))]
 
 
@@ -96,11 +99,34 @@ def test_an_index_row_has_in_its_columns_what_the_transcript_has() -> None:
             "conversation_config": {"environment": transcript["environment"]},
             "experiment_metadata": {"experiment_name": transcript["experiment_name"]},
         }
-        ended = Ended(DoneRow.of(index_row(transcript)), experiment, lambda _row, known=transcript: known)  # type: ignore[misc]
-        (of_transcript,), (of_index,) = (table.rows(ended, each) for each in (frozenset(table.columns), table.of_index))
+        (of_transcript,) = rows_of(table, transcript, experiment)
+        assert table.index_cells is not None
+        of_index = table.index_cells([DoneRow.of(index_row(transcript))], experiment, table.of_index)
         for name in table.of_index:
             kind = table.columns[name].kind
-            assert value(kind, of_index[name]) == value(kind, of_transcript[name]), (file, name)
+            (cell,) = of_index[name]
+            assert value(kind, cell) == value(kind, of_transcript[name]), (file, name)
+
+
+def test_a_value_in_json_is_the_cell_that_it_is_in_a_transcript() -> None:
+    def read(cells: Callable[[], Cells]) -> Cells:
+        try:
+            return cells()
+        except RunDirectoryError:
+            return "refused"
+
+    odd: list[JsonValue] = [None, True, 7, -(2**63), 2**63, 10**40, 1.0, 1e-7, 1e30, "é\ud800", "a-b+c", [], {}]
+    values: list[JsonValue] = [*odd, *([value] for value in odd), {"é": odd}, ["x", "y"], [1, 2], [0.5, 2], "null"]
+    for kind, value in itertools.product(get_args(Kind), values):
+        reader = JsonColumns({"column": FlatColumn(kind, "", source="of.some key")})
+        text = json.dumps({"of": {"some key": value}}, separators=(",", ":")).encode()
+        assert read(lambda: reader.cells([text])["column"][0]) == read(lambda: cell(kind, value, "")), (kind, value)  # noqa: B023
+    columns = {"whole": FlatColumn("json", "", source="of"), "inside": FlatColumn("text", "", source="of.some key")}
+    found = JsonColumns(columns).cells([b'{"of":{"some key":"x"}}', b'{"of":null}', b"{}"])
+    assert {name: [*cells] for name, cells in found.items()} == {
+        "whole": ['{"some key":"x"}', None, None],
+        "inside": ["x", None, None],
+    }
 
 
 def test_every_column_of_every_environment_says_what_it_means() -> None:
