@@ -13,6 +13,7 @@ from pydantic import Field, JsonValue
 
 from mac_runner.backends import openai
 from mac_runner.backends.base import Unsupported
+from mac_runner.backends.http.settings import OpenaiConfig
 from mac_runner.problems import Problem, suggestion
 from mac_runner.secrecy import says_secret
 from mac_runner.section import IDENTITY, RUNTIME, File, Listed, Section, Text
@@ -60,9 +61,9 @@ class FleetModelConfig(Section):
         return "" if self.chat_template is None else self.chat_template.sha256
 
 
-def as_openai(config: FleetModelConfig) -> openai.OpenaiConfig:
+def as_openai(config: FleetModelConfig) -> OpenaiConfig:
     """How requests to its engines are written; their addresses are the fleet's."""
-    return openai.OpenaiConfig(
+    return OpenaiConfig(
         model=config.model,
         base_urls=("http://127.0.0.1",),
         server=config.dialect,

@@ -23,7 +23,6 @@ from typing import ClassVar, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
-from mac_runner.backends.anthropic import AnthropicConfig
 from mac_runner.backends.chat_template import ChatShape
 from mac_runner.backends.http.errors import (
     ErrorBody,
@@ -37,8 +36,7 @@ from mac_runner.backends.http.errors import (
     reply_to,
     retry_after_s,
 )
-from mac_runner.backends.ollama import OllamaConfig
-from mac_runner.backends.openai import OpenaiConfig
+from mac_runner.backends.http.settings import ServedConfig
 from mac_runner.backends.redaction import Redactor, bearer
 from mac_runner.errors import Verdict
 from mac_runner.structs import convert
@@ -156,7 +154,7 @@ class Dialect(ABC):
 
     servers: tuple[str, ...]
     """The addresses that the file lists, all alike."""
-    config: OpenaiConfig | AnthropicConfig | OllamaConfig
+    config: ServedConfig
     """The settings of the model's section."""
     path: str
     """Where completions are, below the URL of a server."""

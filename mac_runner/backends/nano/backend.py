@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mac_runner.backends.base import Backend, BackendRequest, lookahead_for
 from mac_runner.backends.chat_template import notice_of_forms
-from mac_runner.backends.nano import NanoConfig
+from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.backends.updates import OneAtATime
 from mac_runner.errors import EngineDeadError
 from mac_runner.types import Reply, Request

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from ssl import SSLContext, create_default_context
@@ -27,7 +28,7 @@ from mac_runner.backends.http.answer import Answer, SendingError, Standing, enco
 from mac_runner.backends.http.backend import HttpBackend
 from mac_runner.backends.http.client import HttpClient
 from mac_runner.backends.http.endpoints import Endpoint
-from mac_runner.backends.ollama import OllamaConfig, missing_in
+from mac_runner.backends.http.settings import OllamaConfig
 from mac_runner.backends.redaction import Redactor, bearer, key_in, redacting
 from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.clock import Clock
@@ -49,6 +50,12 @@ _NOT_FOUND: Final = 404
 _FIRST_STATUS: Final = 100
 _NO_MANIFEST: Final = "file does not exist"
 """What a pull says for a model that is not published."""
+_VERSION: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
+_WHOLE_PROMPTS_SINCE: Final = (0, 12, 6)
+"""An older server shortens a prompt that does not fit the context, whatever the request says."""
+_PENALTIES_SINCE: Final = (0, 30, 0)
+"""In an older server the engine for newer models ignores penalties."""
+_PENALTIES: Final = frozenset({"presence_penalty", "frequency_penalty", "repetition_penalty"})
 
 
 class OllamaBackend(HttpBackend):
@@ -265,6 +272,28 @@ def _described(step: ollama.ProgressResponse, redactor: Redactor) -> str:
     if not step.total:
         return status
     return f"{status}, {(step.completed or 0) / step.total:.0%} of {step.total / 1e6:,.0f} MB"
+
+
+def missing_in(version: str, *, settings: Collection[str]) -> str | None:
+    """What a server of `version` lacks for a run that sets `settings`; None when it lacks nothing.
+
+    A version without a number counts as the newest, and so does 0.0.0, that of a server built from its sources.
+    """
+    match = _VERSION.match(version)
+    found = tuple(map(int, match.groups())) if match else ()
+    if not any(found):
+        return None
+    if found < _WHOLE_PROMPTS_SINCE:
+        return f"it silently shortens prompts that do not fit; update it to {_dotted(_WHOLE_PROMPTS_SINCE)} or later"
+    penalties = ", ".join(sorted(_PENALTIES & set(settings)))
+    if penalties and found < _PENALTIES_SINCE:
+        since = _dotted(_PENALTIES_SINCE)
+        return f"it ignores {penalties} with some models; leave that out, or update it to {since} or later"
+    return None
+
+
+def _dotted(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))
 
 
 class Survey(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mac_runner.backends.dialects.ollama import OllamaDialect
-from mac_runner.backends.ollama import missing_in
 from mac_runner.backends.ollama.backend import (
     OLLAMA_PULL_SAY_INTERVAL_S,
     OLLAMA_PULL_STALL_S_MAX,
@@ -11,6 +10,7 @@ from mac_runner.backends.ollama.backend import (
     certificates,
     client_of,
     follow_pull,
+    missing_in,
     survey,
     told,
 )
