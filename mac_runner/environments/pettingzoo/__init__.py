@@ -7,31 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from mac_runner.environments.adapters.environment import IGNORED, AdapterConfig, AdapterEnvironment, need_package
+from mac_runner.environments.adapters.environment import IGNORED, AdapterEnvironment, need_package
 from mac_runner.environments.adapters.game import random_player
 from mac_runner.environments.base import ignored_settings
+from mac_runner.environments.pettingzoo.game import PettingzooConfig, opener_of
+from mac_runner.environments.pettingzoo.library import is_in_library, module_of
 from mac_runner.plugins import Code, find_plugin, named_version
 from mac_runner.problems import Problem
 from mac_runner.registry import EnvironmentSpec
-from mac_runner.section import IDENTITY, Listed, Text
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
 
 FAMILY: Final = "pettingzoo"
-
-
-class PettingzooConfig(AdapterConfig):
-    """A game with the AEC interface of PettingZoo."""
-
-    rules: Annotated[Text | None, IDENTITY] = None
-    """The system message; without it, the documentation that the game has in its source."""
-    show: Annotated[Literal["observation", "render"], IDENTITY] = "observation"
-    """What a player sees: its observation as numbers, or the whole game as the game itself draws it in text."""
-    action_names: Annotated[Listed[Text], IDENTITY] = ()
-    """A name for each action, in the order of their numbers; without them actions go by their numbers."""
 
 
 def spec_of(game: str) -> EnvironmentSpec[PettingzooConfig]:
@@ -50,8 +40,6 @@ def spec_of(game: str) -> EnvironmentSpec[PettingzooConfig]:
 def code_of(game: str, base: Path) -> Code:
     """The library, or the source of a module that is not part of it. Raises ConfigError for what is not there."""
     library = Code(FAMILY, named_version(FAMILY), "", Path())
-    from mac_runner.environments.pettingzoo.library import is_in_library, module_of
-
     if is_in_library(game):
         return library
     module_of(game)
@@ -66,7 +54,5 @@ def _check(_experiment: Experiment, settings: PettingzooConfig) -> Iterator[Prob
 
 def _build(experiment: Experiment, game: str) -> AdapterEnvironment:
     need_package("pettingzoo", FAMILY, f"{FAMILY}:{game}")
-    from mac_runner.environments.pettingzoo.game import opener_of
-
     opener = opener_of(game, experiment.settings_as(PettingzooConfig))
     return AdapterEnvironment(experiment, kind=FAMILY, name=game, opener=opener, players={"random": random_player})

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from mac_runner.environments.adapters.chance import OwnChance
-from mac_runner.environments.adapters.environment import Opener
+from mac_runner.environments.adapters.environment import AdapterConfig, Opener
 from mac_runner.environments.adapters.game import Asked, Heard, Move, Result
 from mac_runner.environments.generators.replies import read_answer
 from mac_runner.environments.generators.table import Ask
-from mac_runner.environments.pettingzoo import PettingzooConfig
 from mac_runner.environments.pettingzoo.library import KEY, VALUES_MAX, begun, in_words, module_of, rules_of
 from mac_runner.environments.reading import Problem
 from mac_runner.errors import ConfigError, ConversationError
+from mac_runner.section import IDENTITY, Listed, Text
 from mac_runner.types import JsonValue, Reply, stable_hash
 
 _CHOICES_MAX: Final = 500
 """To how many actions an engine is held; a game with more legal ones leaves the reply free."""
 _DEAD_STEPS_MAX: Final = 10_000
+
+
+class PettingzooConfig(AdapterConfig):
+    """A game with the AEC interface of PettingZoo."""
+
+    rules: Annotated[Text | None, IDENTITY] = None
+    """The system message; without it, the documentation that the game has in its source."""
+    show: Annotated[Literal["observation", "render"], IDENTITY] = "observation"
+    """What a player sees: its observation as numbers, or the whole game as the game itself draws it in text."""
+    action_names: Annotated[Listed[Text], IDENTITY] = ()
+    """A name for each action, in the order of their numbers; without them actions go by their numbers."""
 
 
 def opener_of(game: str, settings: PettingzooConfig) -> Opener:
