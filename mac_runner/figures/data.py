@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from mac_runner.flat import Row
+from mac_runner.results import integer, section
 from mac_runner.store.rows import IndexRow, parse_row
 from mac_runner.types import JsonObject
 
@@ -23,11 +24,14 @@ class RunData:
     """A run, or a combination of a grid, as figures read it."""
 
     name: str
-    """The name of the experiment; of a combination its slug."""
+    """What it is called in a figure of several runs."""
+    slug: str | None = ""
+    """The name of a combination in its grid; empty for a run of its own, None for one of two runs."""
     environment: str
     experiment: JsonObject
     """As it was recorded."""
-    planned: int
+    summary: JsonObject
+    """What came of its conversations, as in `summary.json`."""
     read_rows: Callable[[], Iterator[JsonObject]]
     """The index rows, in task order."""
     read_table: Callable[[str, IsWanted], Iterator[Row]]
@@ -38,6 +42,10 @@ class RunData:
     def ended(self) -> Iterator[IndexRow]:
         """The conversations that have ended, in task order. Raises RunDirectoryError for a damaged row."""
         return map(parse_row, self.read_rows())
+
+    def count(self, key: str) -> int:
+        """How many conversations are `planned`, `finished` or `failed`."""
+        return integer(section(self.summary, "conversations").get(key)) or 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -227,7 +227,9 @@ def paired_sections(study: Study, kind: str) -> tuple[Section, ...]:
 def _paired_figures(study: Study, kind: str) -> Iterator[Figure]:
     """The primary outcome first. Of two runs one figure for all rates and one for all scores; else one for each."""
     baseline, spec = study.reference.name, results_specs()[kind]
-    played = [played_combination(data.name, data.values, data.planned, kind, data.read_rows()) for data in study.runs]
+    played = [
+        played_combination(data.name, data.values, data.count("planned"), kind, data.read_rows()) for data in study.runs
+    ]
     paired = paired_of(compare_with_baseline(played, Declared(baseline, study.primary), kind, spec, has_stats=True))
     if paired is None:
         return

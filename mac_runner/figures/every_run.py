@@ -16,7 +16,6 @@ from mac_runner.intervals import ExactMean, one_cluster
 from mac_runner.printable import counted
 from mac_runner.reports.usability import noted_defaults
 from mac_runner.results import DEFAULTS_NOTE, integer, objects, section
-from mac_runner.types import JsonObject
 
 _BARS: Final = 24
 _RUN: Final = DataColumn(name="run", title="run")
@@ -46,47 +45,13 @@ class Lengths:
         self.mean.add(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """A run, or a combination of a grid, and what came of its conversations."""
-
-    data: RunData
-    summary: JsonObject
-    slug: str | None = ""
-    """The directory of a combination in its grid; empty for a run of its own, None for one of two runs."""
-    lengths: tuple[Lengths, ...] = field(default_factory=lambda: tuple(Lengths() for _ in _LENGTHS))
-    """Of each ended conversation its replies, its prompt tokens, and the tokens of its replies."""
-
-    @property
-    def name(self) -> str:
-        """What it is called in a figure of several runs."""
-        return self.data.name
-
-    def count(self, key: str) -> int:
-        """How many conversations are `planned`, `finished` or `failed`."""
-        return integer(section(self.summary, "conversations").get(key)) or 0
-
-
-def played(data: RunData, summary: JsonObject, slug: str | None = "") -> Played:
-    """Read the index once."""
-    found = Played(data=data, summary=summary, slug=slug)
-    turns, prompt, completion = found.lengths
-    for row in data.ended():
-        with one_cluster(row.cluster):
-            turns.add(row.counts.turns)
-            if row.tokens.is_counted:
-                prompt.add(row.tokens.prompt)
-                completion.add(row.tokens.completion)
-    return found
-
-
-def last_sections(runs: Sequence[Played]) -> Iterator[Section]:
+def last_sections(runs: Sequence[RunData]) -> Iterator[Section]:
     """How long conversations were, and which replies could not be used."""
     if figures := (*length_figures(runs), *usability_figures(runs)):
         yield Section(id="length", title="Length and usable replies", figures=figures)
 
 
-def endings_figure(runs: Sequence[Played]) -> Figure:
+def endings_figure(runs: Sequence[RunData]) -> Figure:
     """How many conversations finished, failed by reason, and have not ended."""
     planned = sum(run.count("planned") for run in runs)
     return Figure(
@@ -107,7 +72,7 @@ def endings_figure(runs: Sequence[Played]) -> Figure:
     )
 
 
-def _endings(run: Played) -> Iterator[dict[str, Value]]:
+def _endings(run: RunData) -> Iterator[dict[str, Value]]:
     planned = run.count("planned")
     ended = [("finished", run.count("finished"), "")]
     for reason in objects(run.summary.get("failures")):
@@ -121,10 +86,11 @@ def _endings(run: Played) -> Iterator[dict[str, Value]]:
         yield {"run": run.name, "ending": ending, "count": count, "share": share, "such_as": such, "slug": run.slug}
 
 
-def length_figures(runs: Sequence[Played]) -> Iterator[Figure]:
+def length_figures(runs: Sequence[RunData]) -> Iterator[Figure]:
     """How many replies and tokens conversations take: a histogram of one run, means of several."""
+    read = [(run.name, _lengths_of(run)) for run in runs]
     for place, (name, title, unit) in enumerate(_LENGTHS):
-        lengths = [(run.name, run.lengths[place]) for run in runs]
+        lengths = [(run, found[place]) for run, found in read]
         n = sum(len(each.values) for _, each in lengths)
         if n < 2 or not any(any(each.values) for _, each in lengths):
             continue
@@ -149,6 +115,18 @@ def length_figures(runs: Sequence[Played]) -> Iterator[Figure]:
             rows=rows,
             spec=None if values[0] == values[-1] else chart,
         )
+
+
+def _lengths_of(run: RunData) -> Sequence[Lengths]:
+    """Of each ended conversation its replies, its prompt tokens, and the tokens of its replies."""
+    turns, prompt, completion = found = [Lengths() for _ in _LENGTHS]
+    for row in run.ended():
+        with one_cluster(row.cluster):
+            turns.add(row.counts.turns)
+            if row.tokens.is_counted:
+                prompt.add(row.tokens.prompt)
+                completion.add(row.tokens.completion)
+    return found
 
 
 def _means(name: str, title: str, unit: str, n: int, lengths: Sequence[tuple[str, Lengths]]) -> Figure:
@@ -188,7 +166,7 @@ def classes(values: Sequence[float], bars: int = _BARS) -> Iterator[dict[str, Va
         yield {"from": least + place * width, "to": least + (place + 1) * width, "count": count}
 
 
-def usability_figures(runs: Sequence[Played]) -> Iterator[Figure]:
+def usability_figures(runs: Sequence[RunData]) -> Iterator[Figure]:
     """Which replies could not be used, and how many led to a correction or a default act."""
     turns, corrections, defaults = (
         sum(integer(run.summary.get(key)) or 0 for run in runs) for key in ("turns", "corrections", "defaults")
@@ -232,7 +210,7 @@ def usability_figures(runs: Sequence[Played]) -> Iterator[Figure]:
     )
 
 
-def _default_notes(runs: Sequence[Played]) -> Iterator[str]:
+def _default_notes(runs: Sequence[RunData]) -> Iterator[str]:
     for run in runs:
         if noted := noted_defaults(run.summary):
             yield f"{f'{run.name}: ' if len(runs) > 1 else ''}the default was often taken by {noted}."

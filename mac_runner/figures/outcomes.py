@@ -12,7 +12,6 @@ from typing import Final
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.differences import Values, difference_figure, differences
 from mac_runner.figures.estimates import WithFailed, failures_figure
-from mac_runner.figures.every_run import Played
 from mac_runner.figures.measures import measured_figures
 from mac_runner.figures.model import Figure, Section
 from mac_runner.printable import counted
@@ -23,7 +22,7 @@ from mac_runner.rewards import WON
 _WON: Final = f"{WON} of agents"
 
 
-def outcome_sections(runs: Sequence[Played]) -> Iterator[Section]:
+def outcome_sections(runs: Sequence[RunData]) -> Iterator[Section]:
     """The values of outcomes without results of their own, and the metrics."""
     summaries = {run.name: run.summary for run in runs}
     measures = [*outcome_measures(*summaries.values())]
@@ -32,9 +31,9 @@ def outcome_sections(runs: Sequence[Played]) -> Iterator[Section]:
         yield Section(id="outcomes", title="Outcomes", figures=found)
 
 
-def failed_figure(runs: Sequence[Played]) -> Figure | None:
+def failed_figure(runs: Sequence[RunData]) -> Figure | None:
     """Each rate of outcomes with and without failed conversations; None where none failed."""
-    values = values_of(run.data for run in runs)
+    values = values_of(runs)
     rates = [
         WithFailed(
             name, run.name, rate := each.clustered(), run.count("failed"), cases=round(rate.n / max(1, rate.games))

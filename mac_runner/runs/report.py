@@ -19,31 +19,30 @@ from mac_runner.clock import iso
 from mac_runner.config import shareable, yaml_text
 from mac_runner.data.sources import Source
 from mac_runner.errors import ConfigError
-from mac_runner.figures.data import Study
+from mac_runner.figures.data import IsWanted, RunData, Study
 from mac_runner.figures.engines import engine_section
-from mac_runner.figures.every_run import Played, endings_figure, last_sections, played
+from mac_runner.figures.every_run import endings_figure, last_sections
 from mac_runner.figures.model import Section
 from mac_runner.figures.outcomes import comparison_sections, outcome_sections
 from mac_runner.figures.page import Line, Report
 from mac_runner.figures.registry import run_sections, study_sections
+from mac_runner.flat import Row
 from mac_runner.printable import counted
 from mac_runner.results import count_text, decimal_text, number, section
-from mac_runner.runs.report_data import run_data
 from mac_runner.runs.summary import recorded_baseline, summary_of
 from mac_runner.runs.tables import run_sources
 from mac_runner.store import (
-    Disk,
     Standing,
     is_grid,
     read_grid,
     read_grid_standing,
     read_standing,
 )
+from mac_runner.store.fork import ForkRecord
 from mac_runner.store.head import event_logs
 from mac_runner.store.records import lines
 from mac_runner.types import JsonObject, JsonValue
-from mac_runner.view_model import EnginesPage
-from mac_runner.views.engines import Classes, EngineClock
+from mac_runner.views.engines import EngineClock
 
 _PACKAGES: Final = ("altair", "numpy", "scipy", "vl-convert-python")
 _NAME_CHARS_MAX: Final = 32
@@ -64,17 +63,16 @@ class _Subject:
 
     title: str
     description: str
-    sources: Sequence[Source]
-    runs: Sequence[Played]
+    runs: Sequence[RunData]
     study: Study | None
-    accounts: JsonObject
-    engines: EnginesPage
-    reply_tokens: Mapping[str, Classes]
+    engines: EngineClock
+    notes: tuple[str, ...] = ()
+    """What is to be said of the engines' figures."""
     experiments: tuple[Line, ...]
     usage: JsonObject
+    """What the runs used, with an account of each model."""
     state: str
-    logs: int = 1
-    """How many event logs there are."""
+    fork: ForkRecord | None
 
 
 def report_of(directories: Sequence[Path], now: datetime, *, viewer: str = "") -> Report:
@@ -83,7 +81,10 @@ def report_of(directories: Sequence[Path], now: datetime, *, viewer: str = "") -
     Raises RunDirectoryError for what is not a run directory, ConfigError for two
     that cannot be compared.
     """
-    subject = _subject(directories, now)
+    if len(directories) > 1:
+        subject = _two(directories, now)
+    else:
+        subject = (_grid if is_grid(directories[0]) else _run)(directories[0], now)
     return Report(
         title=subject.title,
         description=subject.description,
@@ -97,28 +98,42 @@ def report_of(directories: Sequence[Path], now: datetime, *, viewer: str = "") -
     )
 
 
-def _subject(directories: Sequence[Path], now: datetime) -> _Subject:
-    if len(directories) == 1:
-        return _grid(directories[0], now) if is_grid(directories[0]) else _run(directories[0], now)
-    return _two(directories, now)
+def run_data(source: Source, name: str, values: Mapping[str, str] | None = None, slug: str | None = "") -> RunData:
+    """A run, read when it is asked for. `name` is what figures call it, `values` what it differs in from others."""
+    contents = source.contents
+
+    def read_table(table: str, is_wanted: IsWanted) -> Iterator[Row]:
+        columns = frozenset(source.tables[table].columns)
+        for ended in source.conversations():
+            if is_wanted(ended.row):
+                yield from source.tables[table].rows(ended, columns)
+
+    return RunData(
+        name=name,
+        slug=slug,
+        environment=contents.environment_name,
+        experiment=contents.resolved,
+        summary=summary_of(contents),
+        read_rows=contents.rows_in_task_order,
+        read_table=read_table,
+        values=values or {},
+    )
 
 
 def _run(directory: Path, now: datetime) -> _Subject:
-    sources = run_sources([directory]).runs
-    (run,) = (_played(source, source.contents.experiment_name) for source in sources)
-    contents = sources[0].contents
+    (source,) = run_sources([directory]).runs
+    contents = source.contents
+    run = run_data(source, contents.experiment_name)
     return _Subject(
-        title=contents.experiment_name,
-        description=_description(contents.resolved),
-        sources=sources,
-        runs=(run,),
+        title=run.name,
+        description=_description(run),
+        runs=[run],
         study=None,
-        accounts=section(contents.accounting, "models"),
-        engines=(clock := _clock(_logs(sources), contents.disk, sources)).page(),
-        reply_tokens=clock.reply_tokens(),
-        experiments=(Line("The experiment as it was played", _yaml(contents.resolved)),),
+        engines=_clock([source]),
+        experiments=(Line("The experiment as it was played", _yaml(run)),),
         usage=contents.accounting,
-        state=_state(map(read_standing, [directory]), [run], now),
+        state=_state([read_standing(directory)], [run], now),
+        fork=contents.fork,
     )
 
 
@@ -128,39 +143,34 @@ def _grid(directory: Path, now: datetime) -> _Subject:
     # First: what begins meanwhile may be among the runs, and nothing is missed.
     standing = read_grid_standing(directory)
     sources = run_sources([directory]).runs
-    names = _labels([entry.values for entry in record.entries if any(entry.slug == one.name for one in sources)])
+    labels = _labels([entry.values for entry in record.entries if any(entry.slug == one.name for one in sources)])
     runs = [
-        _played(source, name, by_value, slug=source.name)
-        for source, (name, by_value) in zip(sources, names, strict=True)
+        run_data(source, name, by_value, source.name) for source, (name, by_value) in zip(sources, labels, strict=True)
     ]
-    slugs = {source.name: run.name for source, run in zip(sources, runs, strict=True)}
+    names = {run.slug: run.name for run in runs}
     baseline = recorded_baseline(record)
     primary = record.report.get("primary")
-    disk, usage = sources[0].contents.disk, standing.whole.usage
     logs = event_logs(directory)
+    # What all say; descriptions of combinations may be made of their values.
+    descriptions = {_description(run) for run in runs}
     return _Subject(
         title=record.name,
-        description=_shared({_description(source.contents.resolved) for source in sources}),
-        sources=sources,
+        description=descriptions.pop() if len(descriptions) == 1 else "",
         runs=runs,
         study=Study(
-            runs=[run.data for run in runs],
-            baseline=slugs.get(baseline) if baseline else None,
+            runs=runs,
+            baseline=names.get(baseline) if baseline else None,
             primary=primary if isinstance(primary, str) else None,
         ),
-        accounts=section(usage, "models"),
-        engines=(clock := _clock(logs, disk)).page(),
-        reply_tokens=clock.reply_tokens(),
+        engines=_clock(sources, logs),
+        notes=(_LEFT_OUT.format(logs=len(logs), most=_LOGS_MAX),) if len(logs) > _LOGS_MAX else (),
         experiments=(
             Line("What the grid varies", yaml_text({"_grid": record.asked, "report": record.report})),
-            Line(
-                f"The experiment of its first combination: {runs[0].name}",
-                _yaml(sources[0].contents.resolved),
-            ),
+            Line(f"The experiment of its first combination: {runs[0].name}", _yaml(runs[0])),
         ),
-        usage=usage,
+        usage=standing.whole.usage,
         state=_state([standing.whole], runs, now, not_begun=standing.not_begun),
-        logs=len(logs),
+        fork=sources[0].contents.fork,
     )
 
 
@@ -179,8 +189,7 @@ def _two(directories: Sequence[Path], now: datetime) -> _Subject:
             "their outcomes cannot be compared; make a report of each"
         )
     names = [source.name for source in sources]
-    runs = [_played(source, name, slug=None) for source, name in zip(sources, _short(names), strict=True)]
-    clock = _clock(_logs(sources), sources[0].contents.disk, sources)
+    runs = [run_data(source, name, slug=None) for source, name in zip(sources, _short(names), strict=True)]
     accounts: JsonObject = {
         f"{run.name}: {model}": account
         for run, source in zip(runs, sources, strict=True)
@@ -189,23 +198,19 @@ def _two(directories: Sequence[Path], now: datetime) -> _Subject:
     return _Subject(
         title=" and ".join(names),
         description="",
-        sources=sources,
         runs=runs,
-        study=Study(runs=[run.data for run in runs], baseline=runs[0].name),
-        accounts=accounts,
-        engines=clock.page(),
-        reply_tokens=clock.reply_tokens(),
-        experiments=tuple(
-            Line(run.name, _yaml(source.contents.resolved)) for run, source in zip(runs, sources, strict=True)
-        ),
-        usage={},
+        study=Study(runs=runs, baseline=runs[0].name),
+        engines=_clock(sources),
+        experiments=tuple(Line(run.name, _yaml(run)) for run in runs),
+        usage={"models": accounts},
         state=_state(map(read_standing, directories), runs, now),
+        fork=sources[0].contents.fork,
     )
 
 
-def _yaml(experiment: JsonObject) -> str:
+def _yaml(run: RunData) -> str:
     """The experiment for readers, without keys that are null."""
-    return yaml_text(_written(shareable(experiment)))
+    return yaml_text(_written(shareable(run.experiment)))
 
 
 def _written(value: JsonObject) -> JsonObject:
@@ -214,10 +219,6 @@ def _written(value: JsonObject) -> JsonObject:
         for key, inner in value.items()
         if inner is not None and inner not in ({}, [])
     }
-
-
-def _played(source: Source, name: str, values: Mapping[str, str] | None = None, *, slug: str | None = "") -> Played:
-    return played(run_data(source, name, values), summary_of(source.contents), slug)
 
 
 class _Label(NamedTuple):
@@ -258,31 +259,19 @@ def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else yaml_text({"": value}).partition(":")[2].strip()
 
 
-def _logs(sources: Iterable[Source]) -> list[Path]:
-    """The event logs of some runs."""
-    places = [source.contents.layout.directory for source in sources]
-    return [*dict.fromkeys(log for place in places for log in event_logs(place))]
-
-
-def _clock(logs: Sequence[Path], disk: Disk, sources: Sequence[Source] = ()) -> EngineClock:
-    """What engines did, from all lines of event logs, or those about some runs."""
+def _clock(sources: Sequence[Source], of_grid: Sequence[Path] = ()) -> EngineClock:
+    """What engines did, from the event logs of a grid, or from what the logs of some runs say of them."""
     clock = EngineClock()
     layouts = [source.contents.layout for source in sources]
-    for line in _events(logs, disk):
-        if not layouts or any(layout.has_event(line) for layout in layouts):
-            clock.add(line)
-    return clock
-
-
-def _events(logs: Sequence[Path], disk: Disk) -> Iterator[bytes]:
-    """The lines of event logs in the order of their times, with which each begins."""
+    logs = of_grid or [*dict.fromkeys(log for layout in layouts for log in event_logs(layout.directory))]
     if len(logs) > _LOGS_MAX:
-        return iter(())
-    return merge(*(_lines(log, disk) for log in logs), key=lambda line: line[:34])
-
-
-def _lines(log: Path, disk: Disk) -> Iterator[bytes]:
-    return (line.data for line in lines(disk.chunks(log)) if line.data)
+        return clock
+    disk = sources[0].contents.disk
+    events = [(line.data for line in lines(disk.chunks(log)) if line.data) for log in logs]
+    for event in merge(*events, key=lambda line: line[:34]):  # Each begins with its time.
+        if of_grid or any(layout.has_event(event) for layout in layouts):
+            clock.add(event)
+    return clock
 
 
 def _sections(subject: _Subject) -> Iterator[Section]:
@@ -290,23 +279,23 @@ def _sections(subject: _Subject) -> Iterator[Section]:
     yield Section(id="conversations-ended", title="Endings", figures=(endings_figure(runs),))
     yield from outcome_sections(runs)
     if study is None:
-        yield from run_sections(runs[0].data)
+        yield from run_sections(runs[0])
     else:
         yield from study_sections(study)
         yield from comparison_sections(study)
     yield from last_sections(runs)
     definitions = {
         name: definition
-        for source in subject.sources
-        for name, definition in section(source.contents.resolved, "model_definitions").items()
+        for run in runs
+        for name, definition in section(run.experiment, "model_definitions").items()
         if isinstance(definition, dict)
     }
     finished = sum(run.count("finished") for run in runs)
-    notes = (_LEFT_OUT.format(logs=subject.logs, most=_LOGS_MAX),) if subject.logs > _LOGS_MAX else ()
-    yield from engine_section(subject.engines, subject.reply_tokens, definitions, subject.accounts, finished, notes)
+    engines, accounts = subject.engines, section(subject.usage, "models")
+    yield from engine_section(engines.page(), engines.reply_tokens(), definitions, accounts, finished, subject.notes)
 
 
-def _state(standings: Iterable[Standing], runs: Sequence[Played], now: datetime, *, not_begun: int = 0) -> str:
+def _state(standings: Iterable[Standing], runs: Sequence[RunData], now: datetime, *, not_begun: int = 0) -> str:
     """How far the runs are. As long as anything is left, the report says as of when it is."""
     counts = {key: sum(run.count(key) for run in runs) for key in ("planned", "finished", "failed")}
     ended = counts["finished"] + counts["failed"]
@@ -321,8 +310,8 @@ def _state(standings: Iterable[Standing], runs: Sequence[Played], now: datetime,
 
 
 def _facts(subject: _Subject) -> Iterator[Line]:
-    experiments = [source.contents.resolved for source in subject.sources]
-    yield Line("Environment", subject.runs[0].data.environment)
+    experiments = [run.experiment for run in subject.runs]
+    yield Line("Environment", subject.runs[0].environment)
     if len(subject.runs) > 1:
         yield Line("Runs compared", str(len(subject.runs)))
     if subject.study is not None and subject.study.runs[0].values:
@@ -336,18 +325,15 @@ def _facts(subject: _Subject) -> Iterator[Line]:
     for name in dict.fromkeys(name for each in definitions for name in each):
         yield Line(f"Model {name}", _each(_model(section(each, name)) for each in definitions if name in each))
     if (wall_s := number(subject.usage.get("wall_s"))) is not None:
-        yield Line("Time", f"{decimal_text(wall_s)} s over all sessions, {_played_s(subject.usage)}")
-    if (fork := subject.sources[0].contents.fork) is not None:
-        yield Line("Fork of", f"{count_text(len(fork.plan()))} conversations that leave others at a turn")
+        played = decimal_text(number(subject.usage.get("played_s")))
+        yield Line("Time", f"{decimal_text(wall_s)} s over all sessions, {played} s of it at play")
+    if subject.fork is not None:
+        yield Line("Fork of", f"{count_text(len(subject.fork.plan()))} conversations that leave others at a turn")
 
 
 def _each(texts: Iterable[str]) -> str:
     """Different texts, each once."""
     return ", ".join(dict.fromkeys(texts))
-
-
-def _played_s(usage: JsonObject) -> str:
-    return f"{decimal_text(number(usage.get('played_s')))} s of it at play"
 
 
 def _model(definition: JsonObject) -> str:
@@ -358,14 +344,9 @@ def _model(definition: JsonObject) -> str:
     return backend if shown is None else f"{shown} ({backend})"
 
 
-def _description(experiment: JsonObject) -> str:
-    found = section(experiment, "experiment_metadata").get("description")
+def _description(run: RunData) -> str:
+    found = section(run.experiment, "experiment_metadata").get("description")
     return found if isinstance(found, str) else ""
-
-
-def _shared(texts: set[str]) -> str:
-    """What all say; empty where they differ, as descriptions of combinations do that are made of their values."""
-    return texts.pop() if len(texts) == 1 else ""
 
 
 def _versions() -> Iterator[Line]:
@@ -384,4 +365,4 @@ def _commands(directories: Sequence[Path], subject: _Subject) -> Iterator[Line]:
         yield Line("Look at them in a browser", f"mac-run view {directory}")
         yield Line("List them", f"mac-run show {directory}")
         if len(directories) == 1 and subject.study is not None:
-            yield Line("A report of one combination", f"mac-run report {directory / subject.sources[0].name}")
+            yield Line("A report of one combination", f"mac-run report {directory / (subject.runs[0].slug or '')}")

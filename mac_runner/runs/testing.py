@@ -17,8 +17,7 @@ from mac_runner.runs.recorded import (
     sent_prompt,
 )
 from mac_runner.runs.replays import Replays
-from mac_runner.runs.report import report_of
-from mac_runner.runs.report_data import run_data
+from mac_runner.runs.report import report_of, run_data
 from mac_runner.runs.resampling import Recorded, Resampled, recorded_conversations
 from mac_runner.runs.stream import OpenRun
 from mac_runner.runs.summary import run_tables, summary_of

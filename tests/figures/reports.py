@@ -70,14 +70,20 @@ def hostile_report() -> Report:
 
 
 def run(
-    name: str, rows: list[JsonObject], *, seed: int = 1, environment: str = "./x.py:x", claims: Sequence[Any] = ()
+    name: str,
+    rows: list[JsonObject],
+    summary: JsonObject | None = None,
+    *,
+    seed: int = 1,
+    environment: str = "./x.py:x",
+    claims: Sequence[Any] = (),
 ) -> RunData:
-    """A run with these rows, and with these claims in its tables."""
+    """A run with these rows, of which this is the summary, and with these claims in its tables."""
     return RunData(
         name=name,
         environment=environment,
         experiment={"seed": seed},
-        planned=len(rows),
+        summary={"conversations": {"planned": len(rows)}} if summary is None else summary,
         read_rows=lambda: iter(rows),
         read_table=lambda _name, _wanted: iter(claims),
     )

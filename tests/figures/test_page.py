@@ -14,7 +14,6 @@ from mac_runner.figures.testing import (
     ROWS_MAX,
     DataColumn,
     Method,
-    Played,
     RunData,
     Study,
     Value,
@@ -32,7 +31,6 @@ from mac_runner.figures.testing import (
     length_figures,
     methods_text,
     outcome_sections,
-    played,
     report_html,
     report_json,
     shapes_of,
@@ -162,7 +160,7 @@ def test_endings_add_up_to_what_is_planned() -> None:
         "failures": [{"reason": "broke", "count": 2, "task_ids": ["a-000001", "a-000002"]}],
     }
 
-    figure = endings_figure([played(run("a", rows), summary)])
+    figure = endings_figure([run("a", rows, summary)])
 
     found = [(one["ending"], one["count"], one["such_as"]) for one in figure.rows]
     assert found == [("finished", 1, ""), ("failed: broke", 2, "1, 2"), ("not ended yet", 2, "")]
@@ -186,7 +184,7 @@ def test_a_mean_length_of_few_conversations_has_no_interval_below_zero() -> None
     for one, turns in zip(rows, (1, 2, 60), strict=True):
         one["counts"] = {**section(one, "counts"), "turns": turns}
 
-    replies, *_ = length_figures([played(run(name, rows), {}) for name in "ab"])
+    replies, *_ = length_figures([run(name, rows) for name in "ab"])
 
     assert [(each["mean"], each["lo"]) for each in replies.rows] == [(21.0, 0.0)] * 2
 
@@ -234,9 +232,9 @@ def test_values_of_a_game_without_results_are_drawn_as_measures_with_their_names
         for n in range(20)
     ]
     rows = [row(n, outcome) | {"agents": agents} for n, outcome in enumerate(outcomes)]
-    one = played(run("a", rows), summary_of(rows))
+    one = run("a", rows, summary_of(rows))
 
-    for runs in ([one], [one, replace(one, data=run("b", rows))]):
+    for runs in ([one], [one, replace(one, name="b")]):
         (section,) = outcome_sections(runs)
         figures = {figure.id: figure for figure in section.figures}
         assert [*figures] == ["x-rates", "x-means", "x-text-end", "x-agents-pay"]
@@ -250,7 +248,7 @@ def test_values_of_a_game_without_results_are_drawn_as_measures_with_their_names
 def test_what_a_value_is_and_which_of_many_texts_are_drawn_follow_from_all_runs() -> None:
     few = [row(n, {"kind": "x", "gain": True, "end": f"end {n:02}"}) for n in range(TEXTS_MAX)]
     many = [row(n, {"kind": "x", "gain": n, "end": "late"}) for n in range(20)]
-    runs = [played(run(name, rows), summary_of(rows)) for name, rows in (("a", few), ("b", many))]
+    runs = [run(name, rows, summary_of(rows)) for name, rows in (("a", few), ("b", many))]
 
     for several in (runs, runs[::-1]):
         (section,) = outcome_sections(several)
@@ -264,10 +262,10 @@ def test_what_a_value_is_and_which_of_many_texts_are_drawn_follow_from_all_runs(
 def test_whether_agents_can_win_follows_from_runs_without_a_failed_conversation_too() -> None:
     agents: JsonObject = {"Abel": ["bold", "m", 0], "Cain": ["shy", "m", 1]}
 
-    def games(name: str, winner: str | None, failed: int) -> Played:
+    def games(name: str, winner: str | None, failed: int) -> RunData:
         rows = [row(n, {"kind": "x", "winner": winner}) | {"agents": agents} for n in range(4)]
         rows += [row(4 + n, failure="broke") for n in range(failed)]
-        return played(run(name, rows), {"conversations": {"planned": 4 + failed, "finished": 4, "failed": failed}})
+        return run(name, rows, {"conversations": {"planned": 4 + failed, "finished": 4, "failed": failed}})
 
     figure = known(failed_figure([games("a", None, 1), games("b", "Abel", 0)]))
 
@@ -280,12 +278,12 @@ def test_failed_conversations_are_in_no_value_and_are_counted_as_lost_beside_the
     whole: JsonObject = {"conversations": {"planned": 8, "finished": 8, "failed": 0}}
 
     (section,) = comparison_sections(Study(runs=[run("a", rows), run("b", rows)], baseline="a"))
-    figure = known(failed_figure([played(run("a", rows), summary)]))
+    figure = known(failed_figure([run("a", rows, summary)]))
 
     assert section.figures[0].rows[0]["n"] == 8
     found = [(str(one["series"])[:6], one["value"], one["n"]) for one in figure.rows]
     assert found == [("finish", 0.5, 8), ("failed", 0.4, 10)]
-    assert failed_figure([played(run("a", rows[:8]), whole)]) is None
+    assert failed_figure([run("a", rows[:8], whole)]) is None
 
 
 @pytest.mark.parametrize("name", ["won", "mafia=claude · town=gpt"])

@@ -107,7 +107,7 @@ VERDICTS = (("lie", "lie"), ("lie", "honest"), ("honest",), (), ("honest", "hone
 
 @pytest.mark.parametrize("shared", ["group", "fork_of"])
 def test_mean_lengths_and_claims_by_kind_are_by_cluster(shared: str) -> None:
-    from mac_runner.figures.testing import claims_by_kind, length_figures, played
+    from mac_runner.figures.testing import claims_by_kind, length_figures
 
     mean, lies, claims = ExactClusteredMean(), ClusteredRate(), list[JsonObject]()
     for place in range(0, 6, 2):
@@ -122,7 +122,7 @@ def test_mean_lengths_and_claims_by_kind_are_by_cluster(shared: str) -> None:
         claims += [{"conversation": row["task_id"], "kind": "role", "verdict": verdict} for verdict in verdicts]
     of = run("small", rows, environment="town_of_salem", claims=claims)
 
-    lengths = next(iter(length_figures([played(of, {})] * 2)))
+    lengths = next(iter(length_figures([of] * 2)))
     counted, _ = claims_by_kind(of)
     lied: Any = counted["kinds"]["role"]["lie"]  # type: ignore[index, call-overload]
 
