@@ -101,13 +101,13 @@ def _say_repaired(repaired: Repaired, *, is_quiet: bool) -> None:
 
 def retry(directory: Path, *, concurrency: int | None, is_quiet: bool, is_live: bool | None) -> Exit:
     """Play the failed conversations again; a retry that was interrupted goes on."""
-    contents = read_run(directory)
+    run = read_run(directory)
     player = player_of(concurrency=concurrency, is_quiet=is_quiet, is_live=is_live)
-    results = retry_failed(contents, player)
+    results = retry_failed(run, player)
     if results is None:
         if not is_quiet:
             say(f"{directory}: no conversation has failed; nothing to retry")
-        return print_results(Results(summary_of(contents), ""), directory, is_quiet=is_quiet)
+        return print_results(Results(summary_of(run), ""), directory, is_quiet=is_quiet)
     exit_code = ending(results, print_results(results, directory, is_quiet=is_quiet), is_quiet=is_quiet)
     if not is_quiet:
         _say_tables(directory)

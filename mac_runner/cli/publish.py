@@ -38,13 +38,13 @@ def show_page(directory: Path, game: str, seat: str | None, to: Path) -> Exit:
     refuse_grid(directory)
     if to.exists() or to.is_symlink():
         raise ConfigError(f"--html: {to} is there already; name another file, or remove it")
-    contents = read_run(directory)
-    row = ended_row(contents, game)
-    outgoing = Outgoing(private=private_of(contents.disk, directory, [contents]))
-    page = single_page(contents, RunSource(directory).run(""), row, seat, outgoing)
-    contents.disk.write_atomic(to, [page])
-    if contents.lost:
-        say(f"warning: {lost_words(directory, contents.lost)}")
+    run = read_run(directory)
+    row = ended_row(run, game)
+    outgoing = Outgoing(private=private_of(run.disk, directory, [run]))
+    page = single_page(run, RunSource(directory).run(""), row, seat, outgoing)
+    run.disk.write_atomic(to, [page])
+    if run.lost:
+        say(f"warning: {lost_words(directory, run.lost)}")
     with report() as stream:
         stream.write(f"{to}: {len(page) / 1000:,.0f} KB\n")
     return Exit.OK

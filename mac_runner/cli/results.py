@@ -60,16 +60,16 @@ def compute_metrics(directory: Path, names: Sequence[str], to: Path | None) -> E
     """Print the metrics of a run over its finished conversations, computed now; with `to`, write them there."""
     if is_grid(directory):
         raise ConfigError(f"{directory} is a grid; name the directory of one of its combinations")
-    contents = read_run(directory)
-    metrics = named_metrics(names) if names else metrics_of(recorded_only(contents))
+    run = read_run(directory)
+    metrics = named_metrics(names) if names else metrics_of(recorded_only(run))
     if not metrics:
         raise ConfigError(f"{directory} has no metrics; name some, such as ./metrics.py:words")
     if to is not None:
         _refuse(to, "--to")
-    found = measure_run(contents, metrics, to)
+    found = measure_run(run, metrics, to)
     with report() as stream:
         write_tables(metric_tables(found.summary()), stream)
-    say(f"{found.conversations} finished conversations of {contents.counts.done}; nothing in {directory} was changed")
+    say(f"{found.conversations} finished conversations of {run.counts.done}; nothing in {directory} was changed")
     if found.differing:
         say(f"note: {found.differing} of them keep another value of the same name, computed when they ended")
     return Exit.OK

@@ -70,28 +70,28 @@ class View:
 def show(directory: Path, game: str, view: View) -> Exit:
     """Print one conversation."""
     refuse_grid(directory)
-    contents = read_run(directory)
-    row = ended_row(contents, game)
+    run = read_run(directory)
+    row = ended_row(run, game)
     task_id = str(row["task_id"])
-    transcript, _ = contents.shown(task_id)
-    if (flaw := contents.flaw(row)) is not None:
-        say(f"warning: {flaw}; {contents.repair_advice(task_id)}")
+    transcript, _ = run.shown(task_id)
+    if (flaw := run.flaw(row)) is not None:
+        say(f"warning: {flaw}; {run.repair_advice(task_id)}")
     with report() as stream, readable(task_id):
         if view.prompt is not None:
             turn = find_turn(transcript, view.prompt, "--prompt", seat=view.seat)
-            _print(prompt_text(sent_prompt(contents, transcript, str(turn["turn"]))), stream)
+            _print(prompt_text(sent_prompt(run, transcript, str(turn["turn"]))), stream)
         elif view.raw is not None:
             _print_replies(transcript, view.raw, view.seat, stream)
         else:
-            stream.writelines(fitted(text, stream) for text in _text(contents, transcript, view))
+            stream.writelines(fitted(text, stream) for text in _text(run, transcript, view))
     return Exit.OK
 
 
-def _text(contents: Run, transcript: JsonObject, view: View) -> Iterable[str]:
+def _text(run: Run, transcript: JsonObject, view: View) -> Iterable[str]:
     if view.has_thoughts:
         return thoughts_text(transcript, parted, seat=view.seat)
     if view.has_turns:
-        answers = list(contents.answers(task_of(transcript).task_id))
+        answers = list(run.answers(task_of(transcript).task_id))
         return (turns_text(in_wall_clock_order(transcript, answers), answers),)
     return (transcript_text(transcript, seat=view.seat, has_truth=view.has_truth),)
 
@@ -159,12 +159,12 @@ def _list_grid(directory: Path, where: Sequence[str], limit: int | None, stream:
     for place, entry in enumerate(found):
         values = ", ".join(f"{name}: {value}" for name, value in entry.values.items())
         heading = "\n" * (place > 0) + printable(f"{entry.slug} ({values})") + "\n"
-        contents = read_run(directory / entry.slug)
-        _list(contents, of_conversations, limit, stream, heading=heading, of_combinations=columns)
+        run = read_run(directory / entry.slug)
+        _list(run, of_conversations, limit, stream, heading=heading, of_combinations=columns)
 
 
 def _list(
-    contents: Run,
+    run: Run,
     where: Sequence[str],
     limit: int | None,
     stream: TextIO,
@@ -173,29 +173,29 @@ def _list(
     of_combinations: Mapping[str, Column] = MappingProxyType({}),
 ) -> None:
     """List the conversations of a run; a misspelt column is answered with those `of_combinations` too."""
-    how = listed_run(contents)
+    how = listed_run(run)
     conditions = [parse_condition(text, {**of_combinations, **how.columns}) for text in where]
     stream.write(heading)
-    found = islice(matching(contents.json_rows_in_task_order(), how, conditions), limit)
+    found = islice(matching(run.json_rows_in_task_order(), how, conditions), limit)
     printed = 0
-    for line in list_lines(found, how, has_failures=contents.counts.failed > 0):
+    for line in list_lines(found, how, has_failures=run.counts.failed > 0):
         stream.write(f"{line}\n")
         printed += 1
     # The report stays in front of the words about it. Its first line is the heading.
     stream.flush()
-    say(_footer(contents, max(printed - 1, 0), limit, unmet(conditions)))
-    if contents.lost:
-        say(f"warning: {lost_words(contents.layout.directory, contents.lost)}")
+    say(_footer(run, max(printed - 1, 0), limit, unmet(conditions)))
+    if run.lost:
+        say(f"warning: {lost_words(run.layout.directory, run.lost)}")
 
 
-def _footer(contents: Run, shown: int, limit: int | None, seen: str) -> str:
+def _footer(run: Run, shown: int, limit: int | None, seen: str) -> str:
     """How many were listed, of how many; what could have been asked for where there were none."""
-    counts = contents.counts
+    counts = run.counts
     text = f"{shown} of {counts.done} conversations listed"
     if shown == limit:
         text += f" (--limit {limit})"
     elif shown == 0 and seen:
         text += f"; here {seen}"
     if left := counts.planned - counts.done:
-        text += f"; {left} of {counts.planned} have not ended: mac-run status {contents.layout.directory}"
+        text += f"; {left} of {counts.planned} have not ended: mac-run status {run.layout.directory}"
     return text

@@ -85,8 +85,8 @@ class RunCalibration:
         """The model of the runs with the checkpoint of an engine, and what is known of it."""
         checkpoint = checkpoint_of(engine.name, engine.definition)
         others: dict[str, None] = {}
-        for contents in self._runs:
-            for name, definition in recorded_only(contents).model_definitions.items():
+        for run in self._runs:
+            for name, definition in recorded_only(run).model_definitions.items():
                 others[checkpoint_of(name, definition)] = None
                 if checkpoint_of(name, definition) == checkpoint and name in self.observations.models:
                     _check_parallel(engine, tensor_parallel_of(definition), "the run")

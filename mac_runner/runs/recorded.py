@@ -21,50 +21,50 @@ from mac_runner.store.transcripts import as_measured
 from mac_runner.types import JsonObject, Prompt
 
 
-def recorded_only(contents: Run) -> Experiment:
+def recorded_only(run: Run) -> Experiment:
     """The experiment of a run as it was recorded, whether or not it can be played here."""
-    return recorded(contents.resolved, str(contents.layout.config))
+    return recorded(run.resolved, str(run.layout.config))
 
 
-def recorded_experiment(contents: Run) -> Loaded:
+def recorded_experiment(run: Run) -> Loaded:
     """The experiment of a run. Raises RunDirectoryError when this version cannot play it."""
-    path = contents.layout.config
-    _refuse_uninstalled(contents)
+    path = run.layout.config
+    _refuse_uninstalled(run)
     try:
-        experiment = recorded_only(contents)
-        _refuse_untrusted(contents, experiment)
+        experiment = recorded_only(run)
+        _refuse_untrusted(run, experiment)
         build_environment(experiment)
     except ConfigError as fault:
         raise RunDirectoryError(
             f"{path} holds no experiment that this version can play; put back the file that the run wrote:\n{fault}"
         ) from None
-    return Loaded(experiment=experiment, resolved=contents.resolved, locate=lambda _key: str(path))
+    return Loaded(experiment=experiment, resolved=run.resolved, locate=lambda _key: str(path))
 
 
-def _refuse_uninstalled(contents: Run) -> None:
+def _refuse_uninstalled(run: Run) -> None:
     """Raises RunDirectoryError for an environment that is neither built in nor code that the run names."""
-    resolved = contents.resolved
+    resolved = run.resolved
     conversation, plugins = (resolved.get(key) for key in ("conversation_config", PLUGINS))
     name = conversation.get("environment") if isinstance(conversation, dict) else None
     if isinstance(name, str) and name not in ENVIRONMENTS and not (isinstance(plugins, dict) and name in plugins):
         raise RunDirectoryError(
-            f"{contents.layout.config}: the run is of the environment {name!r}, which is not installed "
+            f"{run.layout.config}: the run is of the environment {name!r}, which is not installed "
             f"here (there are: {', '.join(sorted(ENVIRONMENTS))}); install the package that has it"
         )
 
 
-def _refuse_untrusted(contents: Run, experiment: Experiment) -> None:
+def _refuse_untrusted(run: Run, experiment: Experiment) -> None:
     """Raises UntrustedCodeError where the code of the environment was not imported."""
     if experiment.known_spec is None:
         raise UntrustedCodeError(
-            f"{contents.layout.directory}: the run was played by the code "
+            f"{run.layout.directory}: the run was played by the code "
             f"{experiment.conversation_config.environment}, which is imported only on request: add --trust if you "
             "trust that code"
         )
 
 
 def recorded_setup(
-    contents: Run,
+    run: Run,
     *,
     material: Callable[[str], JsonObject | None] | None = None,
     only: frozenset[str] | None = None,
@@ -74,22 +74,22 @@ def recorded_setup(
     Where the tasks of an experiment take their material from files, `material` gives that of a task; by default its
     transcript does, even a damaged one. Raises RunDirectoryError when this version cannot play the experiment.
     """
-    loaded = recorded_experiment(contents)
-    fork = contents.fork
-    conversations = loaded.experiment.conversation_config.model_copy(update={"conversations": _planned(contents)})
+    loaded = recorded_experiment(run)
+    fork = run.fork
+    conversations = loaded.experiment.conversation_config.model_copy(update={"conversations": _planned(run)})
     experiment = loaded.experiment.model_copy(update={"conversation_config": conversations})
     environment = build_environment(experiment)
     return Setup(
         loaded=replace(loaded, experiment=experiment),
-        directory=contents.layout.directory,
-        grid=contents.layout.grid,
+        directory=run.layout.directory,
+        grid=run.layout.grid,
         environment=lambda: environment,
         lineup=environment.lineup,
         transcript_bytes_min=environment.transcript_bytes_min,
-        shard=contents.shard,
+        shard=run.shard,
         only=only,
         plan=None if fork is None else fork.plan(),
-        material=(material or contents.recorded_material) if has_question_files(loaded) else None,
+        material=(material or run.recorded_material) if has_question_files(loaded) else None,
     )
 
 
@@ -104,24 +104,24 @@ def has_question_files(loaded: Loaded) -> bool:
     return settings is not None and loaded.experiment.spec.needs_files(settings)
 
 
-def recorded_plan(contents: Run) -> Plan:
+def recorded_plan(run: Run) -> Plan:
     """Everything ever planned in a run. Raises RunDirectoryError when this version cannot play the experiment.
 
     Where its code may not be imported, the tasks have their names and seeds, and no agents of an own line-up.
     """
     try:
-        return recorded_setup(contents).tasks
+        return recorded_setup(run).tasks
     except UntrustedCodeError:
-        if (fork := contents.fork) is not None:
+        if (fork := run.fork) is not None:
             return fork.plan()
-        experiment = recorded_only(contents)
-        conversations = experiment.conversation_config.model_copy(update={"conversations": _planned(contents)})
-        return plan_of(experiment.model_copy(update={"conversation_config": conversations}), None).part(contents.shard)
+        experiment = recorded_only(run)
+        conversations = experiment.conversation_config.model_copy(update={"conversations": _planned(run)})
+        return plan_of(experiment.model_copy(update={"conversation_config": conversations}), None).part(run.shard)
 
 
-def _planned(contents: Run) -> int:
+def _planned(run: Run) -> int:
     """How many tasks were ever planned: what was planned once stays planned, even if fewer were asked for later."""
-    return max(contents.planned().values(), default=0) + 1
+    return max(run.planned().values(), default=0) + 1
 
 
 def rebuilt_transcript(transcript: JsonObject, environment: Environment) -> JsonObject:
@@ -148,26 +148,26 @@ def rebuilt_transcript(transcript: JsonObject, environment: Environment) -> Json
     )
 
 
-def ended_row(contents: Run, game: str) -> JsonObject:
+def ended_row(run: Run, game: str) -> JsonObject:
     """The index row of the conversation with this id or number. Raises ConfigError when none has ended."""
-    for row in contents.rows():
+    for row in run.rows():
         if game in (str(row["task_id"]), str(row["index"])):
             return row
-    counts = contents.counts
+    counts = run.counts
     ended = f"{counts.done} of {counts.planned} conversations have ended"
     raise ConfigError(
         f"GAME: no ended conversation is called {game!r} or has this number (from 0); {ended}: "
-        f"mac-run show {contents.layout.directory} lists them"
+        f"mac-run show {run.layout.directory} lists them"
     )
 
 
-def sent_prompt(contents: Run, transcript: JsonObject, turn_key: str) -> Prompt:
+def sent_prompt(run: Run, transcript: JsonObject, turn_key: str) -> Prompt:
     """What the engine was sent for a turn of a transcript: rendered again, and equal to the recorded digest.
 
     Raises RunDirectoryError where this version renders something else, or does not come to that turn.
     """
-    path = contents.layout.transcript(task_of(transcript).task_id)
-    environment = build_environment(recorded_experiment(contents).experiment)
+    path = run.layout.transcript(task_of(transcript).task_id)
+    environment = build_environment(recorded_experiment(run).experiment)
     replies = replies_of(transcript)
     digest = next(recorded.prompt_sha256 for recorded in replies if recorded.turn_key == turn_key)
     conversation = environment.open(task_of(transcript))
@@ -188,14 +188,14 @@ def sent_prompt(contents: Run, transcript: JsonObject, turn_key: str) -> Prompt:
     return prompt
 
 
-def parent_conversation(contents: Run, task_id: str) -> tuple[Run, JsonObject]:
+def parent_conversation(run: Run, task_id: str) -> tuple[Run, JsonObject]:
     """The run that `task_id` was forked from, and its transcript there.
 
     Raises RunDirectoryError where that run, or that transcript, is not there any more or has changed.
     """
-    fork = contents.fork
+    fork = run.fork
     found = next((parent for parent in (() if fork is None else fork.parents) if parent["task"] == task_id), None)
     if found is None:
-        raise RunDirectoryError(f"{contents.layout.directory} has no forks of {task_id!r}")
+        raise RunDirectoryError(f"{run.layout.directory} has no forks of {task_id!r}")
     parent = read_run(Path(entry(found, "run", str)))
     return parent, parent.acknowledged({"task_id": task_id, "sha256": found["transcript_sha256"]})

@@ -64,9 +64,9 @@ class Replays:
     present directory and around the run. They are used if their digest is the recorded one.
     """
 
-    def __init__(self, contents: Run, *, folders: Sequence[Path] = ()) -> None:
-        self._contents = contents
-        here = contents.layout.directory.resolve()
+    def __init__(self, run: Run, *, folders: Sequence[Path] = ()) -> None:
+        self._run = run
+        here = run.layout.directory.resolve()
         self._folders = (*folders, Path.cwd(), *here.parents[:_PARENTS_MAX])
 
     def prompts(self, transcript: JsonObject) -> Prompts:
@@ -82,7 +82,7 @@ class Replays:
         Raises ConfigError for a conversation that is not planned or has no reply yet.
         """
         if replies is None:
-            replies = self._contents.replies(task_id)
+            replies = self._run.replies(task_id)
         if not replies:
             raise ConfigError(f"conversation {task_id!r} has no reply yet: there is nothing to show")
         try:
@@ -92,13 +92,13 @@ class Replays:
 
     @cached_property
     def _setup(self) -> Setup:
-        return recorded_setup(self._contents, material=self._material)
+        return recorded_setup(self._run, material=self._material)
 
     def _material(self, task_id: str) -> JsonObject | None:
         """What a conversation is about: as a transcript has it, or from the files of the experiment."""
-        if (found := self._contents.recorded_material(task_id)) is not None:
+        if (found := self._run.recorded_material(task_id)) is not None:
             return found
-        experiment, index = self._experiment, self._contents.index_of(task_id)
+        experiment, index = self._experiment, self._run.index_of(task_id)
         settings = None if experiment is None else experiment.environment_settings
         if experiment is None or settings is None or index is None:
             return None
@@ -107,7 +107,7 @@ class Replays:
     @cached_property
     def _experiment(self) -> Experiment | None:
         """The experiment with what it reads from files; None where these are not found."""
-        experiment = recorded_experiment(self._contents).experiment
+        experiment = recorded_experiment(self._run).experiment
         for folder in self._folders:
             try:
                 return with_materials(experiment, folder, {})
@@ -122,7 +122,7 @@ class Replays:
     def _played(self, task_id: str, replies: Sequence[RecordedReply]) -> JsonObject:
         task = next(self._setup.tasks.those(task_id.__eq__), None)
         if task is None:
-            raise RunDirectoryError(f"{self._contents.layout.directory} has no plan of the conversation {task_id!r}")
+            raise RunDirectoryError(f"{self._run.layout.directory} has no plan of the conversation {task_id!r}")
         with _PLAYING, boundary(RunDirectoryError, task_id):
             conversation = self._environment.open(task)
             played = replay(conversation, replies)
@@ -130,8 +130,8 @@ class Replays:
 
     def _transcript(self, task: Task, record: JsonObject, fingerprint: str, turns: Sequence[TurnRecord]) -> JsonObject:
         transcript = build_transcript(
-            experiment_name=self._contents.experiment_name,
-            environment=self._contents.environment_name,
+            experiment_name=self._run.experiment_name,
+            environment=self._run.environment_name,
             task=task,
             outcome=None,
             record=record,
@@ -163,10 +163,10 @@ class Replays:
 
     def _planned(self, task_id: str) -> Task:
         try:
-            found = next(recorded_plan(self._contents).those(task_id.__eq__), None)
+            found = next(recorded_plan(self._run).those(task_id.__eq__), None)
         except MacRunnerError:
             found = None
-        return found or Task(index=self._contents.index_of(task_id) or 0, task_id=task_id, seed=0, agents=())
+        return found or Task(index=self._run.index_of(task_id) or 0, task_id=task_id, seed=0, agents=())
 
 
 def _rendered(conversation: Conversation, replies: Sequence[RecordedReply]) -> Iterator[tuple[str, Prompt | str]]:

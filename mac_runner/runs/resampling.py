@@ -39,11 +39,11 @@ class Recorded(NamedTuple):
     """By the key of the turn."""
 
 
-def recorded_conversations(contents: Run) -> list[Recorded]:
+def recorded_conversations(run: Run) -> list[Recorded]:
     """Conversations that finished in a run, at most POOL_MAX of them, evenly over the run."""
-    rows = [row for row in contents.rows() if row.get("status") == "finished"]
+    rows = [row for row in run.rows() if row.get("status") == "finished"]
     every = max(1, -(-len(rows) // POOL_MAX))
-    return [_recorded(contents.acknowledged(row)) for row in rows[::every]]
+    return [_recorded(run.acknowledged(row)) for row in rows[::every]]
 
 
 def _recorded(transcript: JsonObject) -> Recorded:

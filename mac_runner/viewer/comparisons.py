@@ -54,7 +54,7 @@ class Comparisons:
         if len(runs) > 1:
             for member in members:
                 groups[member.number].append(member)
-        elif any(contents.fork is not None for contents in runs.values()):
+        elif any(run.fork is not None for run in runs.values()):
             parents = {str(row["task_id"]): row.get("fork_of") for one in runs.values() for row in one.rows()}
             for member in members:
                 groups[parents[member.task_id]].append(member)

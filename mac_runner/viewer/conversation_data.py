@@ -36,8 +36,8 @@ class ConversationData(NamedTuple):
 class ConversationPages:
     """Makes what the pages of the conversations of a run need."""
 
-    def __init__(self, contents: Run, outgoing: Outgoing) -> None:
-        self._contents = contents
+    def __init__(self, run: Run, outgoing: Outgoing) -> None:
+        self._run = run
         self._outgoing = outgoing
         self.missing = Counter[str]()
         """Why prompts or token traces are missing that were not left out on purpose, and in how many conversations."""
@@ -73,8 +73,8 @@ class ConversationPages:
         view = ConversationView(
             task_id=task_id,
             index=number,
-            environment=self._contents.environment_name,
-            status="failed" if self._contents.state.endings[task_id].status == "failed" else "finished",
+            environment=self._run.environment_name,
+            status="failed" if self._run.state.endings[task_id].status == "failed" else "finished",
             seats=(),
             members=(),
             phases=(),
@@ -112,14 +112,14 @@ class ConversationPages:
     def _traces(self, transcript: JsonObject) -> Traces:
         """The token traces of a conversation; none where they cannot be read, which is noted."""
         try:
-            return self._contents.traces(transcript)
+            return self._run.traces(transcript)
         except MacRunnerError as fault:
             self.missing[str(fault)] += 1
             return {}
 
     @cached_property
     def _replays(self) -> Replays:
-        return Replays(self._contents)
+        return Replays(self._run)
 
 
 def _spoken(transcript: JsonObject) -> list[str]:
@@ -131,9 +131,9 @@ def private_of(disk: Disk, directory: Path, runs: Iterable[Run]) -> Private:
     """The addresses, paths and machines of a run or a grid."""
     known = {str(directory.resolve()), str(Path.home()), *((str(directory),) if directory.is_absolute() else ())}
     machines = {Machine().host}
-    for contents in runs:
-        known.update(addresses_in(contents.resolved))
-        machines.update(hosts_in(contents.resolved))
-        owners = (read_owner(disk, place) for place in places_of_work(contents.layout.directory, disk=disk))
+    for run in runs:
+        known.update(addresses_in(run.resolved))
+        machines.update(hosts_in(run.resolved))
+        owners = (read_owner(disk, place) for place in places_of_work(run.layout.directory, disk=disk))
         machines.update(owner.host for owner in owners if owner is not None)
     return Private(tuple(sorted(known)), tuple(sorted(machines - {"localhost"})))

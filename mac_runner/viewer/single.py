@@ -30,13 +30,13 @@ _SEAT_COLUMNS: Final = ("number", "id", "status")
 """What the list says of a conversation of which one seat's view goes out."""
 
 
-def single_page(contents: Run, page: RunPage, row: JsonObject, seat: str | None, outgoing: Outgoing) -> bytes:
+def single_page(run: Run, page: RunPage, row: JsonObject, seat: str | None, outgoing: Outgoing) -> bytes:
     """The page of the conversation of an index row, whole or as one seat saw it.
 
     Raises ConfigError when no agent has that name, RunDirectoryError when its transcript is not what was acknowledged.
     """
-    how = listed(contents.environment_name).with_outcomes([row]).with_metrics([row])
-    pages, transcript = ConversationPages(contents, outgoing), contents.acknowledged(row)
+    how = listed(run.environment_name).with_outcomes([row]).with_metrics([row])
+    pages, transcript = ConversationPages(run, outgoing), run.acknowledged(row)
     with readable(row_id(row)):
         made = pages.of(transcript) if seat is None else pages.of_seat(transcript, seat)
     page = replace(outgoing.run(page, is_sample=True), combinations=())

@@ -33,19 +33,19 @@ class SummaryKeeper:
         self._parts: Iterator[JsonObject | None] | None = None
         self._began_s, self._next_s = 0.0, float("-inf")
 
-    def summary(self, contents: Run, is_over: Callable[[], bool], *, is_live: bool) -> JsonObject | None:
+    def summary(self, run: Run, is_over: Callable[[], bool], *, is_live: bool) -> JsonObject | None:
         """The summary of what the directory holds; until it is made the one before it, or one that is written.
 
         Raises RunDirectoryError where what the directory holds cannot be added up.
         """
-        state = len(contents.state.endings), len(contents.state.sessions), contents.counts, is_live
+        state = len(run.state.endings), len(run.state.sessions), run.counts, is_live
         now_s = self._clock.monotonic_s()
         if self._parts is None and state != self._state and not (is_live and now_s < self._next_s):
-            self._parts, self._state, self._began_s, self._fault = summary_parts(contents), state, now_s, ""
+            self._parts, self._state, self._began_s, self._fault = summary_parts(run), state, now_s, ""
         self.make_on(is_over)
         if self._fault:
             raise RunDirectoryError(self._fault)
-        return self.written(contents) if self._known is None and not is_live else self._known
+        return self.written(run) if self._known is None and not is_live else self._known
 
     def make_on(self, is_over: Callable[[], bool]) -> bool:
         """Make the next part of what is being made, up to where `is_over` says so; whether there is more to make."""
@@ -70,9 +70,9 @@ class SummaryKeeper:
         if self._parts is not None:
             self._state, self._parts = None, None
 
-    def written(self, contents: Run) -> JsonObject | None:
+    def written(self, run: Run) -> JsonObject | None:
         """`summary.json`, where nothing was recorded after it."""
-        layout, disk = contents.layout, contents.disk
+        layout, disk = run.layout, run.disk
         marks = [mark_of(layout.journal / name) for name in disk.names(layout.journal)]
         summary = mark_of(layout.summary)
         if summary is None or any(mark is None or mark.changed_ns > summary.changed_ns for mark in marks):
