@@ -6,12 +6,18 @@ An environment renders each prompt as a whole, so a prompt does not continue the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from mac_runner.flat import Cells, FlatColumn, cell
-from mac_runner.types import FinishReason, JsonObject, JsonValue, ReceiptKind, TokenTrace
+from mac_runner.data.tables import Ended, FlatTable, Wanted
+from mac_runner.environments.base import Environment
+from mac_runner.environments.replay import open_turn, receive
+from mac_runner.errors import ConversationError, RunDirectoryError, boundary
+from mac_runner.flat import Cells, FlatColumn, Message, cell
+from mac_runner.reports.exports import utf8_text
+from mac_runner.store import Run, replies_of, task_of
+from mac_runner.types import FinishReason, JsonObject, JsonValue, Prompt, ReceiptKind, TokenTrace
 
 USABLE: Final = (ReceiptKind.ACT, ReceiptKind.OBSERVATION)
 """The receipts of replies that the environment could use."""
@@ -188,3 +194,139 @@ def rollout_row(rollout: Rollout) -> dict[str, Cells]:
         "finish_reason": str(rollout.finish_reason),
         "receipt": str(rollout.receipt),
     }
+
+
+# Prompts: what engines were sent, rendered again by playing the replies of a transcript.
+
+
+PROMPTS: Final = "prompts"
+_PROMPT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
+    "conversation": FlatColumn("text", "the conversation"),
+    "turn": FlatColumn("text", "the turn"),
+    "messages": FlatColumn("json", "what the engine was sent: a list of `role` and `content`"),
+    "chars": FlatColumn("integer", "how long all messages together are", "characters"),
+}
+
+
+def prompt_table(environment: Callable[[], Environment]) -> FlatTable:
+    """The table of prompts; `environment` sets up what plays the conversations, and is asked for the first one."""
+
+    def rows(ended: Ended, _wanted: Wanted) -> Iterator[Mapping[str, Cells]]:
+        for key, prompt in sent_prompts(ended.transcript, environment()):
+            messages: list[JsonValue] = [{"role": one.role, "content": one.content} for one in prompt.messages]
+            yield {
+                "conversation": ended.done.task_id,
+                "turn": key,
+                "messages": cell("json", messages, "messages"),
+                "chars": prompt.size_chars,
+            }
+
+    meaning = "What engines were sent, rendered again by playing the replies."
+    return FlatTable(PROMPTS, meaning, ("conversation", "turn"), _PROMPT_COLUMNS, rows, is_optional=True)
+
+
+def sent_prompts(transcript: JsonObject, environment: Environment) -> Iterator[tuple[str, Prompt]]:
+    """The key of each turn with its prompt. Raises RunDirectoryError where this version renders another prompt."""
+    task = task_of(transcript)
+    try:
+        conversation = environment.open(task)
+        for recorded in replies_of(transcript):
+            turn = open_turn(conversation, recorded.turn_key)
+            with boundary(ConversationError, f"turn {turn.key}: prompt"):
+                prompt = conversation.prompt(turn)
+            if prompt.sha256 != recorded.prompt_sha256:
+                raise ConversationError(f"the prompt of turn {turn.key} has another digest than the one that was sent")
+            yield turn.key, prompt
+            receive(conversation, turn, recorded)
+    except ConversationError as fault:
+        raise RunDirectoryError(
+            f"{task.task_id}: this version cannot render the prompts ({fault}); the run is of another version, or the "
+            "transcript was changed: use the version that played it, or check it with verify"
+        ) from fault
+
+
+# Rollouts in words: each reply with the prompt that it answered, as text formats have them.
+
+
+MESSAGES: Final = FlatColumn("messages", "")
+
+
+def message(role: str, text: str) -> Message:
+    """A message as trainers have it. Half a surrogate pair, which no tokenizer takes, is written as an escape."""
+    return {"role": role, "content": utf8_text(text)}
+
+
+def messages_of(prompt: Prompt) -> list[Message]:
+    """A prompt as trainers have it."""
+    return [message(each.role, each.content) for each in prompt.messages]
+
+
+SEAT_COLUMNS: Final = frozenset(("agent", "role", "faction"))
+"""What rollouts have of the table `agents`."""
+
+
+class Sample(NamedTuple):
+    """A rollout in words: the prompt, the reply, and the thoughts that the engine gave apart."""
+
+    rollout: Rollout
+    prompt: Sequence[Message]
+    text: str
+    thinking: str | None
+    cached: int
+    counted: tuple[int, int]
+    """The tokens of the prompt and of the reply, as the engine counted them."""
+
+    @property
+    def reply(self) -> Message:
+        """The reply as a message."""
+        return message("assistant", self.text)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is worth imitating: trainable, and the environment could use it."""
+        return self.rollout.trainable and self.rollout.receipt in USABLE
+
+
+class TrainingRun(NamedTuple):
+    """A run whose conversations are exported, with what they need besides a transcript."""
+
+    contents: Run
+    environment: Callable[[], Environment]
+    """Sets up what renders the prompts again."""
+    agents: Callable[[Ended], Iterable[Mapping[str, Cells]]]
+    """The rows of the table `agents`."""
+    only: Sequence[str] = ()
+    """The models and agent definitions whose turns are trainable; empty for all."""
+
+    def rollouts(self, ended: Ended, traces: Mapping[str, TokenTrace] | None) -> list[Rollout]:
+        """The rollouts of a conversation; with `traces`, a turn without tokens is not trainable."""
+        return rollouts_of(ended.transcript, self.seats(ended), traces=traces, only=self.only)
+
+    def seats(self, ended: Ended) -> dict[str, Seat]:
+        """What each agent played, and what the outcome is worth to it."""
+        worth = ended.rewards
+        return {
+            agent: Seat(_text(row, "role"), _text(row, "faction"), *worth.get(agent, ({}, None)))
+            for row in self.agents(ended)
+            for agent in [str(row["agent"])]
+        }
+
+    def samples(self, ended: Ended, traces: Mapping[str, TokenTrace] | None = None) -> Iterator[Sample]:
+        """The rollouts of a conversation in words; its prompts are rendered again."""
+        turns: Any = ended.transcript["turns"]
+        prompts = sent_prompts(ended.transcript, self.environment())
+        for rollout, turn, (_, prompt) in zip(self.rollouts(ended, traces), turns, prompts, strict=True):
+            reply, counted = turn["reply"], turn["reply"]["tokens"]
+            yield Sample(
+                rollout,
+                messages_of(prompt),
+                reply["text"],
+                reply.get("thinking"),
+                counted.get("timing", counted).get("cached", 0),
+                (counted["prompt"], counted["completion"]),
+            )
+
+
+def _text(row: Mapping[str, Cells], name: str) -> str | None:
+    value = row.get(name)
+    return None if value is None else str(value)

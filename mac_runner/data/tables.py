@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
+from textwrap import wrap
 from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.environments.reading import thoughts
 from mac_runner.errors import ConfigError
 from mac_runner.flat import NUMBER, Cells, FlatColumn, JsonColumns, RowMaker, cell, value_at
 from mac_runner.measures import ResultsSpec
-from mac_runner.results import AgentColumns, Export, export_of, objects
+from mac_runner.results import AgentColumns, Export, export_of, objects, section
 from mac_runner.rewards import AgentRewards, rewards_by_agent
+from mac_runner.store import Run
 from mac_runner.store.rows import DoneRow
 from mac_runner.store.traces import Traces
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject, JsonValue, RecordedReply
 
 SCHEMA_VERSION: Final = 1
 """Grows when a column of a table that every run has changes its type, its meaning or its name."""
@@ -408,16 +410,6 @@ def _traces() -> FlatTable:
     return FlatTable("traces", meaning, _TURN_KEY, _TRACE_COLUMNS, rows, is_optional=True)
 
 
-PROMPT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
-    "conversation": FlatColumn("text", "the conversation"),
-    "turn": FlatColumn("text", "the turn"),
-    "messages": FlatColumn("json", "what the engine was sent: a list of `role` and `content`"),
-    "chars": FlatColumn("integer", "how long all messages together are", "characters"),
-}
-"""The columns of the table `prompts`, which is made by playing conversations again."""
-PROMPTS_MEANING: Final = "What engines were sent, rendered again by playing the replies."
-
-
 # All of them.
 
 
@@ -455,3 +447,141 @@ def _joined(table: str, columns: Mapping[str, FlatColumn], more: Mapping[str, Fl
             f"table {table!r}: the environment has a column {min(taken)!r}, which is there already; rename it"
         )
     return {**columns, **more}
+
+
+# The replies of conversations that have not ended: what the journal has of them.
+
+
+OPEN_COLUMN: Final = FlatColumn("truth", "whether the conversation has not ended")
+
+
+def open_rows(contents: Run) -> Iterator[Mapping[str, Cells]]:
+    """A row for each reply of an open conversation, in the order of the replies.
+
+    What an environment made of a reply is not in the journal, nor is the model that was asked: those cells are empty.
+    """
+    group_of = _groups(contents)
+    for task_id, recorded in contents.open_replies().items():
+        group = group_of(task_id)
+        for number, reply in enumerate(recorded):
+            yield {**dict.fromkeys(TURN_COLUMNS), **_row(reply), **group, "conversation": task_id, "number": number}
+
+
+def _groups(contents: Run) -> Callable[[str], dict[str, Cells]]:
+    """The deal of a planned conversation and its place among those of the deal; nothing where each is played once."""
+    if contents.fork is not None:
+        tasks = {task.task_id: task for task in contents.fork.tasks}
+        return lambda task_id: (
+            {"group": task.group, "sample": task.sample} if (task := tasks.get(task_id)) is not None else {}
+        )
+    samples = section(contents.resolved, "conversation_config").get("samples_per_task", 1)
+    if not isinstance(samples, int) or samples == 1:
+        return lambda _task_id: {}
+    planned = contents.planned()
+
+    def group_of(task_id: str) -> dict[str, Cells]:
+        if (index := planned.get(task_id)) is None:
+            return {}
+        group, sample = divmod(index, samples)
+        return {"group": group, "sample": sample}
+
+    return group_of
+
+
+def _row(recorded: RecordedReply) -> dict[str, Cells]:
+    reply = recorded.reply
+    # The name of an agent may hold a slash.
+    number, _, rest = recorded.turn_key.partition("/")
+    agent, step, attempt = rest.rsplit("/", 2)
+    return {
+        "turn": recorded.turn_key,
+        "round": int(number),
+        "agent": agent,
+        "step": int(step),
+        "attempt": int(attempt),
+        "text": reply.text,
+        "thought": thought_of(reply.thinking, reply.text),
+        "finish_reason": str(reply.finish_reason),
+        "prompt_tokens": reply.tokens.prompt,
+        "cached_tokens": reply.tokens.cached,
+        "completion_tokens": reply.tokens.completion,
+        "policy_start": None if reply.policy is None else reply.policy.start,
+        "policy_end": None if reply.policy is None else reply.policy.end,
+        "queue_s": reply.timing.queue_s,
+        "generate_s": reply.timing.generate_s,
+        "faults": list(reply.timing.faults),
+        "server": reply.timing.server,
+        "lane": reply.timing.lane,
+        "gpu": reply.timing.gpu,
+    }
+
+
+# What the tables hold, for programs (`_schema.json`, the metadata of Parquet) and for people (a page).
+
+
+_PAGE_CHARS: Final = 100
+_ARROW: Final = {
+    "text": "string",
+    "integer": "int64",
+    "number": "double",
+    "truth": "bool",
+    "texts": "list<string>",
+    "integers": "list<int64>",
+    "numbers": "list<double>",
+    "messages": "list<role, content>",
+    "json": "string (JSON)",
+}
+
+
+def schema_json(tables: Mapping[str, FlatTable], prefix: Mapping[str, FlatColumn]) -> JsonObject:
+    """The contents of `_schema.json`."""
+    return {
+        "version": SCHEMA_VERSION,
+        "tables": {name: _table_json(table, prefix) for name, table in tables.items()},
+        "left_out": dict(LEFT_OUT),
+    }
+
+
+def _table_json(table: FlatTable, prefix: Mapping[str, FlatColumn]) -> JsonObject:
+    columns: JsonObject = {
+        name: {
+            "type": _ARROW[column.kind],
+            **({"unit": column.unit} if column.unit else {}),
+            "meaning": column.meaning,
+            **({"source": column.source} if column.source else {}),
+        }
+        for name, column in {**prefix, **table.columns}.items()
+    }
+    return {"meaning": table.meaning, "key": [*_key_of(table, prefix)], "columns": columns}
+
+
+def _key_of(table: FlatTable, columns: Iterable[str]) -> tuple[str, ...]:
+    """The columns that distinguish rows, where the table has them as well."""
+    of_runs = {"run", "combination"}.intersection(columns) - table.columns.keys()
+    return (*sorted(of_runs, reverse=True), *table.key)
+
+
+def metadata_of(table: FlatTable, columns: Iterable[str] = ()) -> Mapping[str, str]:
+    """What a file of the table says of itself. `columns` are all of the file, those that distinguish runs too."""
+    return {
+        "mac_runner.table": table.name,
+        "mac_runner.meaning": table.meaning,
+        "mac_runner.key": ",".join(_key_of(table, columns)),
+        "mac_runner.schema_version": str(SCHEMA_VERSION),
+    }
+
+
+def schema_page(tables: Iterable[FlatTable]) -> Iterator[str]:
+    """The tables as lines of Markdown: a heading, what a row is, and a list of the columns."""
+    for table in tables:
+        optional = " Left out unless it is named." if table.is_optional else ""
+        key = ", ".join(f"`{name}`" for name in table.key)
+        yield from (f"### `{table.name}`", "", *_wrapped(f"{table.meaning}{optional} Key: {key}."), "")
+        for name, column in table.columns.items():
+            unit = f", {column.unit}" if column.unit else ""
+            yield from _wrapped(f"- `{name}` ({_ARROW[column.kind]}{unit}): {column.meaning}", "  ")
+        yield ""
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return wrap(text, _PAGE_CHARS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

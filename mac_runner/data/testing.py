@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from mac_runner.data.files import encoder
-from mac_runner.data.prompts import prompt_table
-from mac_runner.data.samples import TrainingRun
-from mac_runner.data.schema import metadata_of, schema_page
-from mac_runner.data.tables import LEFT_OUT, Ended, FlatTable, tables_of
+from mac_runner.data.rollouts import TrainingRun, prompt_table
+from mac_runner.data.tables import LEFT_OUT, Ended, FlatTable, metadata_of, schema_page, tables_of
 from mac_runner.data.training import FORMATS, training_tables

@@ -8,19 +8,264 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
+from statistics import fmean
 from typing import Any, Final, NamedTuple
 
-from mac_runner.data.episodes import EPISODE_COLUMNS, VERIFIERS_VERSION, episode_rows
 from mac_runner.data.files import JSONL, PARQUET
-from mac_runner.data.pairs import PAIR_COLUMNS, Pairs
-from mac_runner.data.rollouts import ROLLOUT_COLUMNS, Rollout, rollout_row
-from mac_runner.data.samples import MESSAGES, TrainingRun
+from mac_runner.data.rollouts import (
+    MESSAGES,
+    ROLLOUT_COLUMNS,
+    USABLE,
+    Rollout,
+    Sample,
+    Seat,
+    TrainingRun,
+    deal_of,
+    message,
+    messages_of,
+    rollout_row,
+    sent_prompts,
+)
 from mac_runner.data.tables import Ended, FlatTable, Training
 from mac_runner.errors import ConfigError
 from mac_runner.flat import Cells, FlatColumn, json_text
 from mac_runner.problems import suggestion
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.reports.exports import utf8_text
+from mac_runner.store import read_run
+from mac_runner.store.rows import DoneRow
+from mac_runner.types import FinishReason, JsonObject, JsonValue
+
+# Conversations as episodes of verifiers 0.4.0.
+
+VERIFIERS_VERSION: Final = "0.4.0"
+
+EPISODE_COLUMNS: Final[Mapping[str, FlatColumn]] = {
+    "id": FlatColumn("text", "the conversation"),
+    "env": FlatColumn("json", "the environment and the name of the experiment"),
+    "task": FlatColumn("json", "the environment and the task"),
+    "group": FlatColumn("json", "the deal"),
+    "run": FlatColumn("json", "the versions of the weights"),
+    "ok": FlatColumn("truth", "whether it finished"),
+    "errors": FlatColumn("json", "why it failed"),
+    "traces": FlatColumn("json", "a trace for each agent"),
+}
+
+
+def episode_rows(run: TrainingRun, ended: Ended) -> Iterator[Mapping[str, Cells]]:
+    """An `Episode`: a trace for each agent, in which each turn is a branch of its own."""
+    transcript: Any = ended.transcript
+    seats = run.seats(ended)
+    traces = {agent["agent_id"]: _Graph(agent, seats[agent["agent_id"]]) for agent in transcript["task"]["agents"]}
+    for each in run.samples(ended, ended.traces() or None):
+        traces[each.rollout.agent].add(each)
+    failure = transcript["failure"]
+    standing: JsonObject = {
+        "ok": failure is None,
+        "errors": [] if failure is None else [{"type": "ConversationError", "message": utf8_text(failure)}],
+    }
+    task = transcript["task"]
+    more = {key: task[key] for key in ("seed", "material") if task.get(key) is not None}
+    dispatched: JsonObject = {
+        "type": transcript["environment"],
+        "data": {"idx": task["index"], "id": task["task_id"], **more},
+    }
+    rollouts = [rollout for trace in traces.values() for rollout in trace.rollouts]
+    yield {
+        "id": task["task_id"],
+        "env": json_text({"id": transcript["environment"], "name": transcript["experiment_name"]}),
+        "task": json_text(dispatched),
+        "group": json_text({"id": deal_of(transcript)}),
+        "run": _run_info(transcript["experiment_name"], rollouts),
+        "ok": failure is None,
+        "errors": json_text(standing["errors"]),
+        "traces": json_text([trace.trace(task["task_id"], dispatched, standing) for trace in traces.values()]),
+    }
+
+
+def _run_info(name: str, rollouts: Iterable[Rollout]) -> str | None:
+    """The versions of the weights that made the replies; None where no engine reports them."""
+    spans = [rollout.policy_version for rollout in rollouts if rollout.trainable and rollout.policy_version]
+    if not spans:
+        return None
+    start, end = min(first for first, _ in spans), max(last for _, last in spans)
+    work: JsonObject = {"type": "train", "step": start, "policy": {"start": start, "end": end}}
+    return json_text({"type": "train", "id": name, "work": work})
+
+
+class _Graph:
+    """The trace of one agent: its messages, each once for each prefix, and its calls."""
+
+    def __init__(self, agent: Mapping[str, Any], seat: Seat) -> None:
+        self.rollouts: list[Rollout] = []
+        self._agent, self._seat = agent, seat
+        self._nodes: list[JsonValue] = []
+        self._calls: list[JsonValue] = []
+        self._known: dict[tuple[int | None, str, str], int] = {}
+
+    def add(self, sample: Sample) -> None:
+        """Add a turn. Its reply has the tokens of its prompt too, because no message of it has tokens of its own."""
+        parent: int | None = None
+        for each in sample.prompt:
+            key = (parent, each["role"], each["content"])
+            if key not in self._known:
+                self._known[key] = self._node(parent, {**each})
+            parent = self._known[key]
+        rollout, thinking = sample.rollout, sample.thinking
+        reply: JsonObject = {**sample.reply, **({} if thinking is None else {"reasoning_content": thinking})}
+        prompt, completion = list(rollout.prompt_ids), list(rollout.completion_ids)
+        node = self._node(
+            parent,
+            reply,
+            sampled=True,
+            token_ids=[*prompt, *completion],
+            mask=[*[False] * len(prompt), *[rollout.trainable] * len(completion)],
+            logprobs=list(rollout.logprobs) if rollout.trainable else [],
+        )
+        self.rollouts.append(rollout)
+        self._calls.append(_call(node, sample))
+
+    def _node(self, parent: int | None, message: JsonObject, **more: JsonValue) -> int:
+        self._nodes.append({"parent": parent, "message": message, "timestamp": 0.0, **more})
+        return len(self._nodes) - 1
+
+    def trace(self, conversation: str, task: JsonObject, standing: JsonObject) -> JsonObject:
+        """The trace as JSON. Its rewards sum to the scalar reward: those by name have weight 0."""
+        agent, seat = self._agent, self._seat
+        rewards: JsonObject = {name: {"score": value, "weight": 0.0} for name, value in seat.rewards.items()}
+        if seat.reward is not None:
+            rewards["reward"] = {"score": seat.reward, "weight": 1.0}
+        return {
+            "version": 1,
+            "id": f"{conversation}/{agent['agent_id']}",
+            "verifiers": {"version": VERIFIERS_VERSION},
+            "task": task,
+            "agent": {
+                "name": agent["agent_id"],
+                "config": {"model": agent["model"]},
+                "trainable": any(rollout.trainable for rollout in self.rollouts),
+            },
+            "nodes": self._nodes,
+            "calls": self._calls,
+            "rewards": rewards,
+            "info": {"definition": agent["definition"], "role": seat.role, "faction": seat.faction},
+            "is_completed": True,
+            **standing,
+            "timing": {"start": 0.0},
+        }
+
+
+def _call(node: int, sample: Sample) -> JsonObject:
+    rollout = sample.rollout
+    prompt, completion = sample.counted
+    sampling = {key: value for key, value in rollout.sampling.items() if key != "seed"}
+    return {
+        "node": node,
+        "model": rollout.model,
+        "sampling": sampling,
+        "finish_reason": None if rollout.finish_reason is FinishReason.OVERFLOW else str(rollout.finish_reason),
+        "usage": {
+            "prompt_tokens": prompt - sample.cached,
+            "completion_tokens": completion,
+            "cached_input_tokens": sample.cached,
+        },
+    }
+
+
+# Pairs of replies to the same prompt, chosen by what came of them: the forks of a run as preferences.
+
+
+PAIR_COLUMNS: Final[Mapping[str, FlatColumn]] = {
+    "prompt": MESSAGES._replace(meaning="what the engine was sent"),
+    "chosen": MESSAGES._replace(meaning="the usable reply of the highest value, as one message"),
+    "rejected": MESSAGES._replace(meaning="the reply of the lowest value, as one message"),
+    "conversation": FlatColumn("text", "the conversation that the forks leave"),
+    "turn": FlatColumn("text", "the turn"),
+    "chosen_value": FlatColumn("number", "the mean reward after `chosen`"),
+    "rejected_value": FlatColumn("number", "the mean reward after `rejected`"),
+    "chosen_draws": FlatColumn("integer", "how many conversations that mean is of"),
+    "rejected_draws": FlatColumn("integer", "how many conversations that mean is of"),
+}
+
+
+class _Arm(NamedTuple):
+    """A reply to the turn that forks leave, and what the outcomes after it were worth."""
+
+    text: str
+    is_usable: bool
+    rewards: list[float]
+
+    @property
+    def value(self) -> float:
+        """The mean over the draws."""
+        return fmean(self.rewards)
+
+
+class Pairs:
+    """The pairs of a fork: of each turn that forks leave, the best usable reply and the worst one."""
+
+    def __init__(self, run: TrainingRun) -> None:
+        self._run = run
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str, str], list[DoneRow]]:
+        """By the turn that they leave, what is needed of the index row of each conversation."""
+        rows: dict[tuple[str, str], list[DoneRow]] = {}
+        # Read again: what writes a part was given the rows of that part alone.
+        for row in read_run(self._run.contents.layout.directory).rows_in_task_order():
+            kept: JsonObject = {key: row.get(key) for key in ("task_id", "sha256", "size_bytes", "status")}
+            rows.setdefault(_point(row), []).append(DoneRow.of(kept))
+        return rows
+
+    def rows(self, ended: Ended) -> Iterator[Mapping[str, Cells]]:
+        """The pair of a turn, with the first conversation that leaves there."""
+        rows = self._rows[_point(ended.row)]
+        if rows[0].task_id != ended.done.task_id:
+            return
+        arms: dict[str, _Arm] = {}
+        for row in rows:
+            sibling = Ended(row, ended.experiment, self._run.contents.acknowledged, ended.environment)
+            if (found := self._reply(sibling)) is not None:
+                text, is_usable, reward = found
+                arms.setdefault(text, _Arm(text, is_usable, [])).rewards.append(reward)
+        ranked = sorted(arms.values(), key=lambda arm: arm.value)
+        # What a correction made of an unusable reply does not make it the better one.
+        best = next((arm for arm in reversed(ranked) if arm.is_usable), None)
+        if best is not None and best.value > ranked[0].value:
+            yield self._pair(ended, best, ranked[0])
+
+    def _reply(self, ended: Ended) -> tuple[str, bool, float] | None:
+        """The reply of a fork to its turn, and what came of it; None where it may not be compared."""
+        transcript: Any = ended.transcript
+        fork = transcript["task"]["fork"]
+        for rollout, turn in zip(self._run.rollouts(ended, None), transcript["turns"], strict=True):
+            is_chosen = not self._run.only or {rollout.model, rollout.definition}.intersection(self._run.only)
+            if rollout.turn == fork["turn"] and is_chosen and rollout.reward is not None:
+                is_drawn = turn["turn"] not in fork["forced"] and rollout.finish_reason is not FinishReason.OVERFLOW
+                return (turn["reply"]["text"], rollout.receipt in USABLE, rollout.reward) if is_drawn else None
+        return None
+
+    def _pair(self, ended: Ended, best: _Arm, worst: _Arm) -> Mapping[str, Cells]:
+        transcript: Any = ended.transcript
+        fork = transcript["task"]["fork"]
+        prompts = sent_prompts(transcript, self._run.environment())
+        prompt = next(prompt for key, prompt in prompts if key == fork["turn"])
+        return {
+            "prompt": messages_of(prompt),
+            "chosen": [message("assistant", best.text)],
+            "rejected": [message("assistant", worst.text)],
+            "conversation": fork["of"],
+            "turn": fork["turn"],
+            "chosen_value": best.value,
+            "rejected_value": worst.value,
+            "chosen_draws": len(best.rewards),
+            "rejected_draws": len(worst.rewards),
+        }
+
+
+def _point(row: Mapping[str, JsonValue]) -> tuple[str, str]:
+    return str(row.get("fork_of")), str(row.get("turn"))
+
 
 ROLLOUTS: Final = "rollouts"
 DPO: Final = "trl-dpo"

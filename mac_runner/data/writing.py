@@ -1,19 +1,174 @@
-"""Several tables written at once, from one reading of each conversation."""
+"""Tables written to files, several at once, from one reading of each conversation.
+
+Where they are in parts, a part holds the conversations of 2,000 numbers of the plan, in task order, whatever order they
+ended in. So a part that is complete does not change, and what was exported while a run went on equals what is exported
+at its end. A digest of `_parts.json` records what a part is made of; a part with another digest is written again,
+whatever the reason: more conversations ended, one was retried, or the tables have other columns.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from mac_runner.data.arrow import Batcher, size_chars
-from mac_runner.data.files import encoder
-from mac_runner.data.schema import metadata_of
-from mac_runner.data.sources import Source
-from mac_runner.data.tables import Ended, FlatTable
+from mac_runner.data.files import Batcher, encoder, size_chars
+from mac_runner.data.sources import Source, Sources
+from mac_runner.data.tables import Ended, FlatTable, metadata_of, schema_json
+from mac_runner.errors import ConfigError
 from mac_runner.flat import FlatColumn, Row
-from mac_runner.store import Disk
+from mac_runner.store import Disk, encode_for_reading
+from mac_runner.store.rows import DoneRow
+from mac_runner.store.run_state import digest_of
+from mac_runner.types import JsonObject, JsonValue
+
+# Parts.
+
+PART_CONVERSATIONS: Final = 2_000
+"""How many numbers of the plan a part has."""
+STATE: Final = "_parts.json"
+SCHEMA: Final = "_schema.json"
+STATE_VERSION: Final = 1
+
+
+class PartName(NamedTuple):
+    """A part: the run of its conversations, and its number."""
+
+    run: int
+    number: int
+
+
+class WrittenFile(NamedTuple):
+    """What a file came to."""
+
+    rows: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class Part:
+    """The conversations of a part: how many, and the sum of the digests of what they are."""
+
+    conversations: int = 0
+    digest: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more conversations can come to it."""
+        return self.conversations >= PART_CONVERSATIONS
+
+
+def planned_parts(sources: Sources) -> dict[PartName, Part]:
+    """Every part that there is to write, by name, in order."""
+    parts: dict[PartName, Part] = {}
+    for place, source in enumerate(sources.runs):
+        state, span = source.contents.state, _span(source)
+        for task_id, ending in state.endings.items():
+            part = parts.setdefault(PartName(place, ending.task_index // span), Part())
+            part.conversations += 1
+            what = json.dumps([task_id, ending.sha256.hex(), len(state.attempts.get(task_id, ()))])
+            part.digest = (part.digest + digest_of(what.encode())) % 2**128
+    return dict(sorted(parts.items()))
+
+
+def _span(source: Source) -> int:
+    """From how many numbers of the plan a part has its conversations; a shard has every n-th number."""
+    shard = source.contents.shard
+    return PART_CONVERSATIONS * (1 if shard is None else shard.of)
+
+
+def rows_by_part(sources: Sources, wanted: Iterable[PartName]) -> Iterator[tuple[PartName, list[DoneRow]]]:
+    """The index rows of the parts that are wanted, a part at a time."""
+    left = set(wanted)
+    for place, source in enumerate(sources.runs):
+        for number, rows in _by_number(source) if any(name.run == place for name in left) else ():
+            if (name := PartName(place, number)) in left:
+                yield name, list(rows)
+
+
+def _by_number(source: Source) -> Iterator[tuple[int, Iterator[DoneRow]]]:
+    endings, span = source.contents.state.endings, _span(source)
+    return groupby(source.contents.json_rows_in_task_order(), lambda row: endings[row.task_id].task_index // span)
+
+
+def file_name(sources: Sources, part: PartName, kind: str) -> str:
+    """The name of the file of a part, which has the run where there are several."""
+    run = sources.runs[part.run].name.replace("/", "-")
+    return f"part-{f'{run}-' if run else ''}{part.number:06d}.{kind}"
+
+
+def basis(sources: Sources, source: Source, table: str) -> str:
+    """A digest of all that a table depends on besides the conversations of a run."""
+    training = source.tables[table].training
+    known = [
+        schema_json({table: sources.tables[table]}, sources.prefix),
+        {name: str(cell) for name, cell in source.prefix.items()},
+        source.contents.resolved,
+        *([] if training is None else [training.basis()]),
+    ]
+    return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@dataclass(slots=True)
+class State:
+    """What `_parts.json` says was written: by file, what it is made of, how large it is and how many rows it has."""
+
+    runs: list[str]
+    files: dict[str, JsonObject] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """The contents of the file."""
+        files: JsonObject = {name: self.files[name] for name in sorted(self.files)}
+        return encode_for_reading({"version": STATE_VERSION, "runs": [*self.runs], "files": files})
+
+    def is_written(self, name: str, made_of: str, size_bytes: int | None) -> bool:
+        """Whether a file of this size, None if there is none, holds what it should."""
+        noted = self.files.get(name, {})
+        return size_bytes is not None and (noted.get("made_of"), noted.get("size_bytes")) == (made_of, size_bytes)
+
+    def note(self, name: str, *, made_of: str, conversations: int, written: WrittenFile) -> None:
+        """A file was written."""
+        self.files[name] = {"made_of": made_of, "conversations": conversations, **written._asdict()}
+
+    def conversations(self, name: str) -> int:
+        """How many conversations a file has the rows of."""
+        found = self.files.get(name, {}).get("conversations")
+        return found if isinstance(found, int) else 0
+
+    def rows(self, names: Iterable[str]) -> int:
+        """How many rows files have."""
+        found = (self.files.get(name, {}).get("rows") for name in names)
+        return sum(rows for rows in found if isinstance(rows, int))
+
+
+def read_state(disk: Disk, to: Path, runs: Sequence[str]) -> State:
+    """What was exported to a directory before. Raises ConfigError for an export of other runs."""
+    path = to / STATE
+    if not disk.exists(path):
+        return State(list(runs))
+    try:
+        found: JsonValue = json.loads(disk.read(path))
+        if not isinstance(found, dict) or found.get("version") != STATE_VERSION:
+            raise ValueError("it is of another version")
+        files = found.get("files")
+        held = {name: each for name, each in files.items() if isinstance(each, dict)} if isinstance(files, dict) else {}
+    except (ValueError, RecursionError) as fault:
+        raise ConfigError(
+            f"--to: {path} cannot be read ({fault}); name another directory, or remove this one"
+        ) from None
+    if found.get("runs") != list(runs):
+        raise ConfigError(
+            f"--to: {to} holds an export of {found.get('runs')}, and this is {list(runs)}; name another directory"
+        )
+    return State(list(runs), held)
+
+
+# Files.
 
 
 class Target(NamedTuple):
@@ -34,7 +189,7 @@ class TableFile:
         self.size_bytes = 0
         self._batcher = Batcher[Row](size_chars)
         self._encoder = encoder(target.format, target.columns, metadata)
-        self._file = disk.stage(target.path)
+        self.staged = disk.stage(target.path)
 
     def add(self, row: Row) -> None:
         """Add a row; what has gathered is written now and then."""
@@ -48,17 +203,9 @@ class TableFile:
             self._append(self._encoder.rows(batch))
         self._append(self._encoder.end())
 
-    def commit(self) -> None:
-        """Give the file its name."""
-        self._file.commit()
-
-    def discard(self) -> None:
-        """Leave nothing behind."""
-        self._file.discard()
-
     def _append(self, data: bytes) -> None:
         self.size_bytes += len(data)
-        self._file.append(data)
+        self.staged.append(data)
 
 
 class Writer:
@@ -94,7 +241,7 @@ def writing(disk: Disk, targets: Iterable[Target], tables: Mapping[str, FlatTabl
         for file in files:
             file.finish()
         for file in files:
-            file.commit()
+            file.staged.commit()
     finally:
         for file in files:
-            file.discard()
+            file.staged.discard()

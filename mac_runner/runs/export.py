@@ -3,8 +3,8 @@
 Conversations are read one by one, once for all tables, and rows are written as they come, so the memory of an export
 does not grow with the run. What has not ended yet is left out: a run can be exported while it plays.
 
-CSV is one file for each table. Parquet and JSON Lines are files of 2,000 conversations each (`data/parts.py`): a second
-export writes those again that changed.
+CSV is one file for each table. Parquet and JSON Lines are files of 2,000 conversations each (`data/writing.py`): a
+second export writes those again that changed.
 """
 
 from __future__ import annotations
@@ -19,25 +19,24 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mac_runner.clock import SystemClock, pause
-from mac_runner.data.arrow import check_arrow
-from mac_runner.data.files import CSV, FORMATS, PARQUET
-from mac_runner.data.parts import (
+from mac_runner.data.files import CSV, FORMATS, PARQUET, check_arrow
+from mac_runner.data.sources import Sources
+from mac_runner.data.tables import schema_json
+from mac_runner.data.training import FORMATS as TRAINING_FORMATS
+from mac_runner.data.writing import (
     SCHEMA,
     STATE,
-    Contents,
+    Part,
     PartName,
+    Target,
     WrittenFile,
     basis,
     file_name,
-    is_full,
     planned_parts,
     read_state,
     rows_by_part,
+    writing,
 )
-from mac_runner.data.schema import schema_json
-from mac_runner.data.sources import Sources
-from mac_runner.data.training import FORMATS as TRAINING_FORMATS
-from mac_runner.data.writing import Target, writing
 from mac_runner.errors import ConfigError, ShortageError
 from mac_runner.flat import Cells
 from mac_runner.problems import suggestion
@@ -287,7 +286,7 @@ class _Parts:
                 len(names.intersection(files)),
             )
 
-    def _targets(self, part: PartName, made: Contents, *, is_last: bool) -> Iterator[Target]:
+    def _targets(self, part: PartName, made: Part, *, is_last: bool) -> Iterator[Target]:
         """The files of a part that have to be written."""
         for table, kind in self._chosen:
             if table not in self._sources.runs[part.run].tables:
@@ -297,7 +296,7 @@ class _Parts:
             if self._state.is_written(name, self._made_of(part, table), size_bytes):
                 continue
             is_due = size_bytes is None or made.conversations >= _GROWTH * self._state.conversations(name)
-            if is_last or is_due or is_full(made):
+            if is_last or is_due or made.is_full:
                 yield Target(table, self._sources.columns(table), kind, self._request.to / name)
 
     def _file(self, part: PartName, table: str, kind: str) -> str:

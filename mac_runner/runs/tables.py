@@ -7,8 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from mac_runner.config.experiment import REWARDS
-from mac_runner.data.prompts import PROMPTS, prompt_table
-from mac_runner.data.samples import SEAT_COLUMNS, TrainingRun
+from mac_runner.data.rollouts import PROMPTS, SEAT_COLUMNS, TrainingRun, prompt_table
 from mac_runner.data.sources import Source, Sources, recorded_results, recorded_spec, sources_of
 from mac_runner.data.tables import tables_of
 from mac_runner.data.training import FORMATS as TRAINING_FORMATS

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mac_runner.clock import SystemClock
-from mac_runner.data.arrow import arrow_batch, arrow_schema, batches, cells_of, check_arrow, size_chars
-from mac_runner.data.open_turns import OPEN_COLUMN, open_rows
+from mac_runner.data.files import arrow_batch, arrow_schema, batches, cells_of, check_arrow, size_chars
 from mac_runner.data.rollouts import Rollout
-from mac_runner.data.schema import metadata_of, schema_json
 from mac_runner.data.sources import Source, Sources
-from mac_runner.data.tables import FlatTable
+from mac_runner.data.tables import OPEN_COLUMN, FlatTable, metadata_of, open_rows, schema_json
 from mac_runner.data.training import ROLLOUTS, check_format
 from mac_runner.errors import ConfigError
 from mac_runner.flat import Cells

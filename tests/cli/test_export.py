@@ -20,7 +20,7 @@ import yaml
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
-from mac_runner.data import parts
+from mac_runner.data import writing
 from mac_runner.environments.discussion.testing import ANSWER_COLUMNS, answer_rows
 from mac_runner.environments.town_of_salem.testing import Game
 from mac_runner.errors import ConfigError, StoreError
@@ -202,7 +202,7 @@ def test_the_page_has_every_column_in_its_order_and_words() -> None:
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of two conversations."""
-    monkeypatch.setattr(parts, "PART_CONVERSATIONS", 2)
+    monkeypatch.setattr(writing, "PART_CONVERSATIONS", 2)
 
 
 def asked_for(lab: Lab, to: str, **more: Any) -> ExportRequest:
@@ -231,7 +231,7 @@ def straight(played: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     lab = Lab(path=tmp_path_factory.mktemp("straight"))
     shutil.copytree(played, lab.path, dirs_exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "PART_CONVERSATIONS", 2)
+        patch.setattr(writing, "PART_CONVERSATIONS", 2)
         made(lab, "tables")
     return files(lab.path / "tables")
 

@@ -18,7 +18,7 @@ import pytest
 from mac_runner import fork
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
-from mac_runner.data import arrow
+from mac_runner.data import files
 from mac_runner.data.testing import FORMATS
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.runs.testing import open_run
@@ -167,7 +167,7 @@ def test_prompts_are_those_that_were_sent(played: Path) -> None:
 
 
 def test_without_pyarrow_the_extra_is_named(played: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow, "find_spec", lambda _name: None)
+    monkeypatch.setattr(files, "find_spec", lambda _name: None)
 
     with pytest.raises(ConfigError, match=r"pip install .*\[data\]"):
         open_run(played / "runs" / "small").turns()
