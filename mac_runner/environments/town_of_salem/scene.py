@@ -8,7 +8,7 @@ order: any order by the truth would say who belongs together.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -299,40 +299,37 @@ def _claim_tone(claim: Claim) -> Tone:
 def _claim_tables(game: GameRecord) -> Iterator[ViewTable]:
     """The ledger: who claimed what and when, the verdict, and where the speaker said otherwise later."""
     if game.claims:
-        heads = ("when", "where", "claim", "verdict", "later")
-        left: defaultdict[tuple[str, str, ClaimKind], deque[Claim]] = defaultdict(deque)
-        for claim in game.claims:
-            left[_subject(claim)].append(claim)
         yield ViewTable(
             name="claims",
             title="claims",
             kind="list",
             corner="speaker",
-            heads=tuple(map(Cell, heads)),
-            rows=tuple(_claim_row(game, left[_subject(claim)]) for claim in game.claims),
+            heads=tuple(map(Cell, ("when", "where", "claim", "verdict", "later"))),
+            rows=(*_claim_rows(game),)[::-1],
         )
 
 
-def _subject(claim: Claim) -> tuple[str, str, ClaimKind]:
-    """Who speaks of whom, and of what."""
-    return claim.player, claim.about, claim.kind
-
-
-def _claim_row(game: GameRecord, left: deque[Claim]) -> TableRow:
-    """The row of the first of the claims with one subject that have none yet."""
-    claim = left.popleft()
-    place, speaker = claim.event, _shown_speaker(game, claim)
-    real = "" if speaker == claim.player else f" (by {claim.player})"
-    return TableRow(
-        Cell(speaker, _tone_of(game.faction_at(claim.player, place)), place),
-        (
-            Cell(game.events[place].when, event=place),
-            Cell(claim.channel, event=place),
-            Cell(_shown_claim(game, claim), event=place),
-            Cell(f"{claim.judgement}{real}", _claim_tone(claim)),
-            next((_later(game, claim, other) for other in left if _contradict(claim, other)), _BLANK),
-        ),
-    )
+def _claim_rows(game: GameRecord) -> Iterator[TableRow]:
+    """The rows of the ledger, the last one first."""
+    later: defaultdict[tuple[str, str, ClaimKind], dict[tuple[Says, tuple[str, ...]], Claim]] = defaultdict(dict)
+    for claim in reversed(game.claims):
+        # By what it says, the next claim of the same player about the same one, from the last to the first.
+        others = later[claim.player, claim.about, claim.kind]
+        found = next((other for other in reversed(others.values()) if _contradict(claim, other)), None)
+        others.pop(what := (claim.says, tuple(claim.roles)), None)
+        others[what] = claim
+        place, speaker = claim.event, _shown_speaker(game, claim)
+        real = "" if speaker == claim.player else f" (by {claim.player})"
+        yield TableRow(
+            Cell(speaker, _tone_of(game.faction_at(claim.player, place)), place),
+            (
+                Cell(game.events[place].when, event=place),
+                Cell(claim.channel, event=place),
+                Cell(_shown_claim(game, claim), event=place),
+                Cell(f"{claim.judgement}{real}", _claim_tone(claim)),
+                _BLANK if found is None else _later(game, claim, found),
+            ),
+        )
 
 
 def _shown_speaker(game: GameRecord, claim: Claim) -> str:

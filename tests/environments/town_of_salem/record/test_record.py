@@ -279,7 +279,7 @@ def test_phases_are_the_days_and_nights_with_who_lives_at_their_end() -> None:
 
 
 def long_game(days: int) -> dict[str, Any]:
-    """A game in which a player dies and comes back, day after day."""
+    """A game in which a player dies and comes back, and claims the same role, day after day."""
     member = {"name": "Abel", "seat": 0, "slot": None, "role": "sheriff", "target": None}
     events = [
         {
@@ -294,7 +294,16 @@ def long_game(days: int) -> dict[str, Any]:
         }
         for day, kind in enumerate(("death", "revived") * (days // 2), start=1)
     ]
-    return {"cast": [{**member, "definition": "player", "model": "m"}], "events": events}
+    said = {"phase": "discussion", "player": "Abel", "channel": "public", "about": "Abel", "start": 0, "end": 4}
+    claims = [
+        {**said, "event": day - 1, "day": day, "kind": "role", "says": "role", "roles": [role], "verdict": "honest"}
+        for day, role in enumerate(["Sheriff"] * (days - 1) + ["Doctor"], start=1)
+    ]
+    return {
+        "cast": [{**member, "definition": "player", "model": "m"}],
+        "events": events,
+        "claims": [{**claim, "is_so": True} for claim in claims],
+    }
 
 
 def test_an_event_of_a_long_game_takes_no_more_work_than_one_of_a_short_game() -> None:
@@ -303,10 +312,12 @@ def test_an_event_of_a_long_game_takes_no_more_work_than_one_of_a_short_game() -
         transcript: dict[str, Any] = {"record": long_game(days), "outcome": None}
         sys.setprofile(lambda _frame, event, _told: made.update((event,)))
         try:
-            phases = game_scene(transcript).phases
+            scene = game_scene(transcript)
         finally:
             sys.setprofile(None)
-        assert [len(phase.standing) for phase in phases] == [0, 1] * (days // 2)
+        assert [len(phase.standing) for phase in scene.phases] == [0, 1] * (days // 2)
+        later = [row.cells[-1].text for row in scene.tables[0].rows]
+        assert later == [f"Day {days}: claims to be the Doctor"] * (days - 1) + [""]
         return made.total()
 
     calls(2)
