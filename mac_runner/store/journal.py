@@ -451,8 +451,9 @@ def _segments(disk: Disk, layout: Layout) -> Iterator[Path]:
 def id_of(match: re.Match[bytes]) -> str:
     """The id at the beginning of a frame, before its checksum is compared."""
     text = match[1].decode("ascii", "replace")
-    with suppress(ValueError):
-        return text if "\\" not in text else str(json.loads(f'"{text}"'))
+    if "\\" in text:
+        with suppress(ValueError):
+            return str(json.loads(f'"{text}"'))
     return text
 
 

@@ -7,8 +7,8 @@ over guesses would be worse than none.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
-from functools import cache, cached_property
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
@@ -19,24 +19,24 @@ from mac_runner.structs import convert, decode
 from mac_runner.types import JsonObject, TokenCount
 
 
-class _Timing(msgspec.Struct, frozen=True):
+class _Timing(msgspec.Struct, frozen=True, gc=False):
     cached: int
 
 
-class _Tokens(msgspec.Struct, frozen=True):
+class _Tokens(msgspec.Struct, frozen=True, gc=False):
     prompt: int
     completion: int
     timing: _Timing
 
 
-class Taken(msgspec.Struct, frozen=True):
+class Taken(msgspec.Struct, frozen=True, gc=False):
     """The turns that ended with an act, and those of them that ended with the default act."""
 
     turns: int
     defaults: int
 
 
-class Counts(msgspec.Struct, frozen=True):
+class Counts(msgspec.Struct, frozen=True, gc=False):
     """What was counted over the replies; `unusable` has those without use, by agent definition and cause.
 
     `uncounted_turns` are those without tokens beside others that have some.
@@ -51,7 +51,7 @@ class Counts(msgspec.Struct, frozen=True):
     turns_by_definition: dict[str, Taken] = {}
 
 
-class IndexRow(msgspec.Struct, frozen=True):
+class IndexRow(msgspec.Struct, frozen=True, gc=False):
     """One ended conversation. `failed_attempts` are those before the one that ended so.
 
     `agents` has the definition, model and seat of each agent, where the outcome names agents.
@@ -126,22 +126,28 @@ def row_with(outcome: type) -> type[RecordedRow]:
     return cast("type[RecordedRow]", made)
 
 
-@dataclass
+@dataclass(slots=True)
 class DoneRow:
     """A `done` record whose index row is still JSON, and what that is read as where it fits."""
 
     task_id: str
     json: bytes
     kind: type[RecordedRow] = RecordedRow
+    _parsed: RecordedRow | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, row: JsonObject) -> DoneRow:
         """The record of a row that is made here."""
         return cls(row_id(row), encode_json(row))
 
-    @cached_property
+    @property
     def parsed(self) -> RecordedRow:
         """The row, decoded once for all who read on. Raises ValueError naming the key that does not fit."""
+        if self._parsed is None:
+            self._parsed = self._decoded()
+        return self._parsed
+
+    def _decoded(self) -> RecordedRow:
         try:
             return decode(self.json, self.kind)
         except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -132,7 +132,7 @@ def test_state_under_a_lease_is_that_of_the_run_as_far_as_its_shard_goes(session
 def test_rows_of_other_shards_are_not_taken_apart(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     player.played(run_dir, player.shared_plan(TASKS))
     taken_apart: set[str] = set()
-    plain: Callable[[DoneRow], RecordedRow] = vars(DoneRow)["parsed"].func
+    plain: Callable[[DoneRow], RecordedRow] = vars(DoneRow)["parsed"].fget
 
     def parsed(found: DoneRow) -> RecordedRow:
         taken_apart.add(found.task_id)
