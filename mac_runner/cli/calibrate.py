@@ -12,7 +12,8 @@ from mac_runner.latency import Calibration, CalibrationChoice
 from mac_runner.reports import write_tables
 from mac_runner.results import Table
 from mac_runner.runs import event_loop
-from mac_runner.runs.calibration import Sweeps, calibrated, known_calibrations, written
+from mac_runner.runs.calibration import Sweeps, calibrated, written
+from mac_runner.runs.measured import known_calibrations
 from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
 from mac_runner.store import Disk
 

@@ -1,11 +1,14 @@
 """Calibrates the engines of an experiment, one after the other, each with nothing beside it.
 
-A model on several servers is measured on the first of them: a calibration is of one lane.
+A model on several servers is measured on the first of them: a calibration is of one lane. Each sweep keeps another
+number of requests in flight, and a step model is fitted to all of them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,9 +20,9 @@ from mac_runner import __version__
 from mac_runner.backends.base import Backend
 from mac_runner.backends.factory import backend_on_fleet
 from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.calibration import SAMPLES_MIN, Stay, fit
 from mac_runner.clock import Clock
 from mac_runner.config import ModelDefinition, Written
-from mac_runner.config.materials import MaterialError, read_calibrations
 from mac_runner.errors import ConfigError
 from mac_runner.fleet.gpus import discover
 from mac_runner.fleet.layout import FleetPlan
@@ -27,16 +30,104 @@ from mac_runner.fleet.model import LaneSpec, Place, no_events
 from mac_runner.fleet.probe import EngineClient, EngineRefusedError
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.latency import Calibration, Calibrations
-from mac_runner.runs.engines import Engine, plan_engines
+from mac_runner.runs.engines import Engine, checkpoint_of, plan_engines, tensor_parallel_of
 from mac_runner.runs.fleet import fleet_plan
 from mac_runner.runs.setup import ExperimentSet, located
-from mac_runner.runs.sweeps import SWEEP_S, EngineName, calibrate
-from mac_runner.types import JsonObject
+from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Request, Sampling, Turn, stable_hash
 
 SLOTS_MAX: Final = 256
 """The most requests that the last sweep keeps in flight where nobody asks for more."""
 UNKNOWN: Final = "unknown"
 """The GPU of a server that does not say it."""
+IN_FLIGHT: Final = (1, 4, 16)
+"""How many requests are in flight, sweep by sweep; the last sweep has as many as the engine is to serve at once."""
+SWEEP_S: Final = 5.0
+"""How long each sweep sends requests; longer where too few of them were answered."""
+_PROMPT_WORDS: Final = ((16, 64, 32), (1536, 768, 256))
+"""Short prompts in the first half of a sweep and long ones in the second half: only so do the tokens of context that
+are read differ from sweep to sweep in another way than the tokens that are decoded."""
+_REPLY_TOKENS: Final = (16, 64, 32, 96)
+_WORDS: Final = ("amber", "birch", "cedar", "delta", "ember", "frost", "grove", "heron")
+
+
+class EngineName(NamedTuple):
+    """What a calibration is of."""
+
+    model: str
+    gpu: str
+    engine: str
+    tensor_parallel_size: int = 1
+
+
+async def calibrate(
+    backend: Backend, clock: Clock, of: EngineName, *, slots: int, seconds: float = SWEEP_S
+) -> Calibration:
+    """Sweep a started engine that serves nothing else, and fit the step model. Raises BackendError and ConfigError."""
+    levels = tuple(dict.fromkeys(min(level, slots) for level in (*IN_FLIGHT, slots)))
+    share = math.ceil(SAMPLES_MIN / len(levels))
+    stays = [stay for level in levels for stay in await sweep(backend, clock, level, seconds, share)]
+    steps, error = fit(stays)
+    return Calibration(
+        **of._asdict(),
+        cache_tokens=backend.token_budget,
+        steps=steps,
+        in_flight=levels,
+        requests=len(stays),
+        error=round(error, 4),
+    )
+
+
+async def sweep(backend: Backend, clock: Clock, in_flight: int, seconds: float, replies: int) -> list[Stay]:
+    """Keep so many requests in flight for `seconds`, and until there are so many replies; what became of each."""
+    begun_s, number, stays = clock.monotonic_s(), iter(range(1 << 30)), list[Stay]()
+    words_max = max(*_PROMPT_WORDS[0], *_PROMPT_WORDS[1])
+
+    async def client() -> None:
+        nonlocal words_max
+        while (sent_s := clock.monotonic_s()) < begun_s + seconds or len(stays) < replies:
+            index = next(number)
+            lengths = _PROMPT_WORDS[sent_s >= begun_s + seconds / 2]
+            words = min(words_max, lengths[index % len(lengths)])
+            request = _request(in_flight, index, words)
+            reply = await backend.generate(request)
+            if reply.finish_reason is FinishReason.OVERFLOW:
+                if words <= 1:
+                    raise ConfigError("calibration: the engine takes no prompt of one word; raise its context length")
+                words_max = min(words_max, words // 2)
+                continue
+            if not reply.tokens.is_counted or not reply.tokens.completion:
+                raise ConfigError("calibration: the engine does not count tokens; use one whose replies have `usage`")
+            stays.append(
+                Stay(
+                    beside=in_flight,
+                    sent_s=sent_s,
+                    answered_s=clock.monotonic_s(),
+                    prompt_tokens=reply.tokens.prompt,
+                    read_tokens=reply.tokens.prompt - reply.tokens.cached,
+                    completion_tokens=reply.tokens.completion,
+                )
+            )
+
+    clients = [asyncio.ensure_future(client()) for _ in range(in_flight)]
+    try:
+        await asyncio.gather(*clients)
+    finally:
+        for one in clients:
+            one.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+    return stays
+
+
+def _request(in_flight: int, index: int, words: int) -> Request:
+    """A prompt that shares no beginning with any other, so that no part of it is in the cache."""
+    number = stable_hash("calibration", in_flight, index)
+    text = " ".join([str(number), *(_WORDS[(number >> (at % 60)) & 7] for at in range(words))])
+    return Request(
+        conversation=f"calibration {in_flight} {index}",
+        turn=Turn(round=0, agent="calibration", model="", place=0),
+        prompt=Prompt(messages=(Message(role="user", content=f"{text}\nContinue this list of words."),)),
+        sampling=Sampling(max_tokens=_REPLY_TOKENS[index % len(_REPLY_TOKENS)], seed=number % (1 << 31)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,29 +238,6 @@ def one_server(definition: ModelDefinition) -> ModelDefinition:
     elif getattr(settings, "data_parallel_size", 1) > 1:
         update = {"data_parallel_size": 1}
     return definition.with_settings(settings.model_copy(update=update)) if update else definition
-
-
-def checkpoint_of(name: str, definition: ModelDefinition) -> str:
-    """What the engine of a model serves; the model's own name where its settings do not say."""
-    return str(getattr(definition.backend_settings, "model", name))
-
-
-def tensor_parallel_of(definition: ModelDefinition) -> int:
-    """How many GPUs one server of a model spreads over."""
-    return int(getattr(definition.backend_settings, "tensor_parallel_size", 1))
-
-
-def known_calibrations(path: Path, option: str) -> Calibrations:
-    """The content of the calibration file that a command's `option` names; nothing where there is no file.
-
-    Raises ConfigError for any other file.
-    """
-    if not path.exists() and not path.is_symlink():
-        return Calibrations()
-    try:
-        return read_calibrations(path, ())
-    except MaterialError as fault:
-        raise ConfigError(f"{fault}, or name another file with {option}") from None
 
 
 def written(known: Calibrations) -> bytes:

@@ -21,9 +21,8 @@ from mac_runner.data.sources import sources_of
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.errors import ConfigError
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
-from mac_runner.runs.calibration import known_calibrations, tensor_parallel_of
-from mac_runner.runs.engines import Engine, plan_engines
-from mac_runner.runs.measured import FileCalibration, RunCalibration, engine_model
+from mac_runner.runs.engines import Engine, plan_engines, tensor_parallel_of
+from mac_runner.runs.measured import FileCalibration, RunCalibration, engine_model, known_calibrations
 from mac_runner.runs.resampling import Recorded, Resampled, recorded_conversations
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
 from mac_runner.simulation.engine import EngineModel

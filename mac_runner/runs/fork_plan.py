@@ -22,8 +22,7 @@ from mac_runner.errors import ConfigError, ConversationError, RunDirectoryError,
 from mac_runner.plan import sampling_of
 from mac_runner.problems import suggestion
 from mac_runner.reports import find_turn, listed, matching, parse_condition
-from mac_runner.runs.fork_policies import fork_policies
-from mac_runner.runs.policies import Policy
+from mac_runner.runs.policies import Policy, fork_policies
 from mac_runner.runs.recorded import ended_row, recorded_experiment
 from mac_runner.runs.setup import Setup
 from mac_runner.store import Run, is_grid, read_run, replies_of, task_of

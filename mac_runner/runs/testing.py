@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mac_runner.runs.calibration import EngineName, calibrate
 from mac_runner.runs.claims import LOOK_INTERVAL_S, Claims
 from mac_runner.runs.cost import Cost, CostRequest, cost_of
 from mac_runner.runs.engines import DESCRIPTORS_MIN, Engine, EnginePlan, bound, plan_engines
@@ -9,7 +10,7 @@ from mac_runner.runs.event_loop import COLLECTION_OBJECTS, rare_collections, run
 from mac_runner.runs.export import Exported, ExportRequest, export, exported, followed
 from mac_runner.runs.fork_plan import ForkRequest, plan_fork
 from mac_runner.runs.maintenance import repair_all, verify_all
-from mac_runner.runs.observations import observed
+from mac_runner.runs.measured import observed
 from mac_runner.runs.recorded import (
     parent_conversation,
     rebuilt_transcript,
@@ -21,7 +22,6 @@ from mac_runner.runs.report import report_of, run_data
 from mac_runner.runs.resampling import Recorded, Resampled, recorded_conversations
 from mac_runner.runs.stream import OpenRun
 from mac_runner.runs.summary import run_tables, summary_of
-from mac_runner.runs.sweeps import EngineName, calibrate
 from mac_runner.runs.tables import run_sources
 from mac_runner.runs.trust import trust
 from mac_runner.runs.values import RESAMPLED, SAID, Rollout, value_of
