@@ -102,7 +102,7 @@ if TYPE_CHECKING:
         stream,
         value,
     )
-    from mac_runner.backends.author import OwnBackend
+    from mac_runner.backends.own import OwnBackend
     from mac_runner.data.rollouts import Rollout
     from mac_runner.environments import Conversation, Environment
     from mac_runner.environments.generators import Ask, AskView, Game, Table, game
@@ -169,7 +169,7 @@ else:
             "stream",
             "value",
         ),
-        "backends.author": ("OwnBackend",),
+        "backends.own": ("OwnBackend",),
         "data.rollouts": ("Rollout",),
         "environments": ("Conversation", "Environment"),
         "environments.generators": ("Ask", "AskView", "Game", "Table", "game"),

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from mac_runner.backends.forms import Form
 from mac_runner.clock import Clock
-from mac_runner.errors import ConfigError, WeightUpdateError
+from mac_runner.errors import (
+    BackendError,
+    ConfigError,
+    EngineDeadError,
+    FormRefusedError,
+    RequestRefusedError,
+    WeightUpdateError,
+)
 from mac_runner.latency import EngineLatency
 from mac_runner.section import Settings
-from mac_runner.types import Decoding, Destination, Reply, Request, Sampling
+from mac_runner.types import Decoding, Destination, JsonValue, Prompt, Reply, Request, Sampling
 from mac_runner.weights import WeightUpdate
 
 if TYPE_CHECKING:
@@ -26,6 +33,8 @@ if TYPE_CHECKING:
 _SLOTS_PER_LOOKAHEAD: Final = 8
 
 S_co = TypeVar("S_co", bound=Settings, covariant=True)
+JSON_OBJECT: Final[Mapping[str, JsonValue]] = MappingProxyType({"type": "object"})
+"""The schema of any JSON object. An engine with a setting of its own for that compares by identity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +107,44 @@ def _used(agent: AgentDefinition) -> frozenset[str]:
     """The fields of Sampling that an agent sets; a default is nothing that was asked for."""
     settings = {field.name: field.default for field in fields(Sampling)}
     return frozenset(name for name, default in settings.items() if getattr(agent, name, default) not in (default, ()))
+
+
+def held(prompt: Prompt, decoding: Decoding) -> Prompt:
+    """`prompt` with what the reply is held to. `json_object` leaves a list of choices free."""
+    if decoding == "schema" or not prompt.is_constrained:
+        return prompt
+    is_object = decoding == "json_object" and prompt.schema is not None
+    return replace(prompt, schema=JSON_OBJECT if is_object else None, choices=None)
+
+
+class Form:
+    """What the replies of model `name` are held to, of what its engine `can` hold them to.
+
+    An environment offers a schema or choices with a prompt. Who sends it leaves of that what `constrained_decoding`
+    says, so that every backend honours the setting without knowing it. An engine that refuses such a form refuses it in
+    every request, so the run stops and names the setting.
+    """
+
+    def __init__(self, name: str, decoding: Decoding, can: Collection[Decoding]) -> None:
+        self._decoding = decoding
+        others = "json_object or none" if decoding == "schema" and "json_object" in can else "none"
+        self._advice = f"set model_definitions.{name}.constrained_decoding: {others} (`mac-run doctor FILE` tries them)"
+        self._has_held = False
+
+    def held(self, request: Request) -> Request:
+        """`request` as it is sent."""
+        prompt = held(request.prompt, self._decoding)
+        return request if prompt is request.prompt else replace(request, prompt=prompt)
+
+    def kept(self, sent: Request) -> None:
+        """The engine has answered what was sent."""
+        self._has_held |= sent.prompt.is_constrained
+
+    def refused(self, error: FormRefusedError) -> BackendError:
+        """What follows where it refuses the form. One that has held a reply to one before refuses this alone."""
+        if self._has_held:
+            return RequestRefusedError(f"{error}; it refuses the form of this reply; {self._advice}")
+        return EngineDeadError(f"{error}; it refuses to hold replies to a form; {self._advice}")
 
 
 class Backend(ABC):

@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
 from random import Random
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel
 
-from mac_runner.backends.author import OwnBackend
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.errors import (
     BackendError,
@@ -39,7 +38,17 @@ from mac_runner.problems import suggestion
 from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
 from mac_runner.section import NoSettings, flaw_of_model
 from mac_runner.threads import DaemonExecutor
-from mac_runner.types import EFFORT_KEYS, FinishReason, PolicySpan, Reply, Request, Sampling, TokenCount, TokenTrace
+from mac_runner.types import (
+    EFFORT_KEYS,
+    Decoding,
+    FinishReason,
+    PolicySpan,
+    Reply,
+    Request,
+    Sampling,
+    TokenCount,
+    TokenTrace,
+)
 from mac_runner.weights import WeightUpdate
 
 ASYNC_CAPACITY: Final = 8
@@ -47,6 +56,61 @@ THREAD_CAPACITY: Final = 1
 _SAMPLING: Final = frozenset(field.name for field in fields(Sampling))
 _SHAPE: Final = "a backend is a class with `generate(self, request)`, or a BackendSpec"
 _PLAYER_SHAPE: Final = "a player is a function `player(view, random)` that returns its reply as text"
+
+
+class OwnBackend:
+    """One engine, for one entry of `model_definitions`.
+
+    An experiment names the class: `backend: ./parrot.py:Parrot`. The class need not inherit from this one; what it
+    lacks is taken from here. `__init__` runs whenever an experiment is checked, so it only keeps its settings; a model
+    is loaded in `start`.
+    """
+
+    Settings: ClassVar[type[BaseModel] | None] = None
+    """The section `settings` of the model definition; without a model, a definition may have no settings."""
+    honours: ClassVar[Collection[str]] = ()
+    """The fields of `Sampling` that `generate` obeys. An agent that sets another one is refused."""
+    constrains: ClassVar[Collection[Decoding]] = ()
+    """What it can hold replies to, of `schema` and `json_object`: prompts then come with `schema` or `choices`."""
+    records_tokens: ClassVar[bool] = False
+    """Whether replies have a `trace`, which `record_tokens: true` asks for."""
+    holds_memory: ClassVar[bool] = False
+    """Whether its models take this machine's memory; a grid then runs such engines one after the other."""
+    packages: ClassVar[Collection[str]] = ()
+    """Distributions that it needs. Where one is not installed, an experiment is refused before it starts."""
+    capacity: int | None = None
+    """How many requests it serves at once; None: 8, or 1 where `generate` is a plain function. Known after `start`."""
+    token_budget: int | None = None
+    """How many tokens its KV cache holds, to admit requests by; None: admit by `capacity` alone."""
+    lookahead: int = 0
+    """How many requests beyond `capacity` may wait inside it."""
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = settings
+
+    def start(self) -> Awaitable[None] | None:
+        """Make the engine ready. Raises ConfigError for a wrong setting, EngineDeadError when it is not there."""
+        return None
+
+    def generate(self, request: Request) -> Reply | str | Awaitable[Reply | str]:
+        """One reply: `async def`, or a plain function, which runs in a thread.
+
+        Raises TransientBackendError for what is worth another try, RequestRefusedError for a request that will never be
+        answered, EngineDeadError when no request will be.
+        """
+        raise NotImplementedError
+
+    def update_weights(self, update: WeightUpdate) -> Awaitable[None] | None:
+        """Install the weights of a trainer, where the class has this; its replies then have a `policy`.
+
+        Once it returns, every later reply is of `update.version`. Raises WeightUpdateError, or one of its kinds, and
+        then goes on with the weights it had. What else it raises counts as WeightUpdateError.
+        """
+        raise NotImplementedError
+
+    def close(self) -> Awaitable[None] | None:
+        """Release everything; safe to call twice and after a failed start."""
+        return None
 
 
 class _CodeError(MacRunnerError):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mac_runner.backends.author import OwnBackend
-from mac_runner.backends.base import Waiting, uncharged
+from mac_runner.backends.base import JSON_OBJECT, Form, Waiting, held, uncharged
 from mac_runner.backends.chat_template import (
     ChatShape,
     Conversation,
@@ -20,7 +19,6 @@ from mac_runner.backends.chat_template import (
     renderers_for,
 )
 from mac_runner.backends.factory import build_backend
-from mac_runner.backends.forms import JSON_OBJECT, Form, held
 from mac_runner.backends.http.errors import (
     Meaning,
     Refusal,
@@ -30,7 +28,7 @@ from mac_runner.backends.http.errors import (
     refusal_of,
     retry_after_s,
 )
-from mac_runner.backends.own import own_spec
+from mac_runner.backends.own import OwnBackend, own_spec
 from mac_runner.backends.redaction import KEY_CHARS_MAX, WITHHELD, Redactor, key_in, redacting
 from mac_runner.backends.scripted import SPEC, ScriptedBackend, ScriptedConfig
 from mac_runner.backends.server_text import ENGINE_ERROR_CHARS_MAX, clipped

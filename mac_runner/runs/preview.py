@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mac_runner.backends.forms import held
+from mac_runner.backends.base import held
 from mac_runner.config import decoding_of
 from mac_runner.errors import ConfigError, ConversationError, boundary
 from mac_runner.problems import suggestion

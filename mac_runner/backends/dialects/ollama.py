@@ -22,8 +22,8 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
+from mac_runner.backends.base import JSON_OBJECT
 from mac_runner.backends.chat_template import ChatShape, apart, conversation_of
-from mac_runner.backends.forms import JSON_OBJECT
 from mac_runner.backends.http.answer import (
     Dialect,
     SendingError,

@@ -23,8 +23,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct
 
+from mac_runner.backends.base import JSON_OBJECT
 from mac_runner.backends.chat_template import OPEN_THOUGHT, ChatShape, apart, plain_text, switches_of
-from mac_runner.backends.forms import JSON_OBJECT
 from mac_runner.backends.http.answer import (
     Dialect,
     SendingError,

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any, Final, Protocol
 
-from mac_runner.backends.base import lookahead_for
+from mac_runner.backends.base import JSON_OBJECT, lookahead_for
 from mac_runner.backends.chat_template import (
     CLOSED_THOUGHT,
     OPEN_THOUGHT,
@@ -25,7 +25,6 @@ from mac_runner.backends.chat_template import (
     renderer_of,
     token_reply,
 )
-from mac_runner.backends.forms import JSON_OBJECT
 from mac_runner.backends.server_text import token_count
 from mac_runner.backends.updates import policy_of
 from mac_runner.backends.vllm.settings import VllmConfig
