@@ -18,7 +18,7 @@ from mac_runner.figures.measures import counted, measured_figures, numbers_of, r
 from mac_runner.figures.model import DataColumn, Figure, Section, Value
 from mac_runner.measures import Counted, Row
 from mac_runner.registry import results_specs
-from mac_runner.reports.usability import by_model
+from mac_runner.reports.failures import by_model
 from mac_runner.results import default_shares, integer, section, with_defaults
 from mac_runner.types import JsonObject
 

@@ -6,9 +6,15 @@ from mac_runner.figures.charts import colours_of, dashes_of, forest, shapes_of, 
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.engines import cost_figures, cost_of, engine_figures
 from mac_runner.figures.estimates import interval_notes, of_rate
-from mac_runner.figures.every_run import classes, endings_figure, length_figures
+from mac_runner.figures.every_run import (
+    classes,
+    comparison_sections,
+    endings_figure,
+    failed_figure,
+    length_figures,
+    outcome_sections,
+)
 from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value
-from mac_runner.figures.outcomes import comparison_sections, failed_figure, outcome_sections
 from mac_runner.figures.page import (
     ROWS_MAX,
     Line,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mac_runner.reports.conversations import list_lines, listed, listed_run, matching
 from mac_runner.reports.ending import write_ending
 from mac_runner.reports.exports import csv_bytes, has_parquet, parquet_bytes
-from mac_runner.reports.failures import nothing_finished
+from mac_runner.reports.failures import is_nothing_usable, nothing_finished, usability_warning
 from mac_runner.reports.filters import parse_condition, unmet
 from mac_runner.reports.grid import (
     GridRow,
@@ -36,7 +36,6 @@ from mac_runner.reports.turns import (
     turns_of,
     turns_text,
 )
-from mac_runner.reports.usability import is_nothing_usable, usability_warning
 
 __all__ = [
     "ALL",

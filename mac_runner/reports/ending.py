@@ -14,10 +14,10 @@ from mac_runner.paired import primary_words
 from mac_runner.printable import printable
 from mac_runner.registry import results_specs
 from mac_runner.reports.drawing import bold, wrapped
+from mac_runner.reports.failures import warnings
 from mac_runner.reports.grid import GridRow, figures_of
 from mac_runner.reports.metrics import metric_warnings
 from mac_runner.reports.tables import caveats, figure_text, has_style, stream_width
-from mac_runner.reports.usability import warnings
 from mac_runner.results import NOUN, Figure, count_text, decimal_text, integer, number, objects, section
 from mac_runner.types import JsonObject
 

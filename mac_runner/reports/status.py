@@ -10,11 +10,10 @@ from typing import Final
 
 from mac_runner.bottleneck import bottleneck, usage_of
 from mac_runner.printable import counted, printable
-from mac_runner.reports.failures import FailureCounter
+from mac_runner.reports.failures import FailureCounter, by_model, warnings
 from mac_runner.reports.grid import ROWS_SHOWN_MAX
 from mac_runner.reports.summary import is_silent, turns_answered
 from mac_runner.reports.tables import NOT_COUNTED, names_text
-from mac_runner.reports.usability import by_model, warnings
 from mac_runner.results import number, objects, section
 from mac_runner.store import GridStanding, SessionStanding, ShardsStanding, Standing, Worker
 from mac_runner.store.lane_log import LaneRecord

@@ -13,10 +13,9 @@ from typing import Final
 
 from mac_runner.intervals import one_cluster
 from mac_runner.registry import results_specs
-from mac_runner.reports.failures import FailureCounter
+from mac_runner.reports.failures import FailureCounter, by_model
 from mac_runner.reports.metrics import MetricCounter
 from mac_runner.reports.outcomes import UNNAMED, OutcomeResults, outcomes_report
-from mac_runner.reports.usability import by_model
 from mac_runner.results import Results, number, objects, section
 from mac_runner.store.rows import CountedRows, IndexRow, parse_row
 from mac_runner.types import JsonObject, JsonValue, TokenCount

@@ -17,10 +17,10 @@ from mac_runner.paired import compared_figures, paired_tables
 from mac_runner.printable import printable
 from mac_runner.registry import results_specs
 from mac_runner.reports.drawing import drawn, hanging
+from mac_runner.reports.failures import noted_defaults, usability_warning, warnings
 from mac_runner.reports.grid import ROWS_SHOWN_MAX, GridRow, declared_in, figure_names, figures_of
 from mac_runner.reports.metrics import metric_tables
 from mac_runner.reports.outcomes import outcome_tables
-from mac_runner.reports.usability import noted_defaults, usability_warning, warnings
 from mac_runner.results import (
     DEFAULTS_HEAD,
     UNKNOWN,

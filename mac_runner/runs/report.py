@@ -21,9 +21,8 @@ from mac_runner.data.sources import Source
 from mac_runner.errors import ConfigError
 from mac_runner.figures.data import IsWanted, RunData, Study
 from mac_runner.figures.engines import engine_section
-from mac_runner.figures.every_run import endings_figure, last_sections
+from mac_runner.figures.every_run import comparison_sections, endings_figure, last_sections, outcome_sections
 from mac_runner.figures.model import Section
-from mac_runner.figures.outcomes import comparison_sections, outcome_sections
 from mac_runner.figures.page import Line, Report
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.flat import Row

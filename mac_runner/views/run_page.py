@@ -12,11 +12,11 @@ from datetime import datetime
 from typing import Final
 
 from mac_runner.reports.conversations import Listed
+from mac_runner.reports.failures import noted_defaults
 from mac_runner.reports.grid import figures_of
 from mac_runner.reports.status import duration_text, grid_status_json, status_json
 from mac_runner.reports.summary import slots_used
 from mac_runner.reports.tables import figure_text, value_text
-from mac_runner.reports.usability import noted_defaults
 from mac_runner.results import DEFAULTS_HEAD, Figure, count_text, integer, number, section
 from mac_runner.store import GridStanding, Standing
 from mac_runner.types import JsonObject, JsonValue
