@@ -166,9 +166,9 @@ def test_shares_are_those_of_one_night_and_seeds_are_other_than_by_day() -> None
 def test_scaled_figure_is_played_as_by_day_then_once_as_large_as_fits_and_not_on_where_it_does_not_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scaled = Scaled("A1", "tests/faults/test_histories.py", 100, 2_000, 1.0)
+    scaled = Scaled("A1", "tests/test_examples.py", 100, 2_000, 1.0)
     broken = see_scaled(scaled, lambda test, scale: f"{test} {scale}", 1e6)
-    assert (broken.played, broken.violations) == (100, ["tests/faults/test_histories.py 1"])
+    assert (broken.played, broken.violations) == (100, ["tests/test_examples.py 1"])
     assert "1 BROKEN" in row(scaled, broken)
     now_s, scales = 0.0, list[int]()
 

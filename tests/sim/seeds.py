@@ -30,6 +30,7 @@ PLAYS = {
     "world": Play("tests.sim.workload", "play"),
     "cancellation": Play("tests.sim.storm", "play_cancelled"),
     "crash": Play("tests.faults.test_crashes", "play"),
+    "history": Play("tests.faults.test_histories", "play"),
     "mutated-run": Play("tests.attacks.run_mutation", "play"),
     "altered-transcript": Play("tests.attacks.run_mutation", "play_altered"),
     "mutated-file": Play("tests.attacks.file_mutation", "play"),

@@ -112,7 +112,9 @@ def trace(task: Task, n: int) -> TokenTrace | None:
     return TokenTrace(prompt_ids=[*prompt, n], completion_ids=reply, logprobs=[-token / 4096 for token in reply])
 
 
-def transcript(task: Task, replies: list[RecordedReply], failure: str | None = None) -> JsonObject:
+def transcript(
+    task: Task, replies: list[RecordedReply], failure: str | None = None, *, wall_s: float = 0.25
+) -> JsonObject:
     records = [
         TurnRecord(
             turn=turn(n),
@@ -132,7 +134,7 @@ def transcript(task: Task, replies: list[RecordedReply], failure: str | None = N
         fingerprint=str(stable_hash(repr(last))),
         turns=records,
         failure=failure,
-        timing={"wall_s": 0.25},
+        timing={"wall_s": wall_s},
     )
 
 
@@ -165,11 +167,16 @@ def surveyed(directory: Path, n: int, config: JsonObject | None = None) -> Surve
 
 
 def steps(
-    run: RunRecorder, *, turns: int | None = None, failing: Collection[str] = (), until: int = 2
+    run: RunRecorder,
+    *,
+    turns: int | None = None,
+    failing: Collection[str] = (),
+    until: int = 2,
+    wall_s: float = 0.25,
 ) -> Iterator[bool]:
     """Play what is left, or only so many turns of it, one reply or one ending at a time: whether it was an ending.
 
-    Of those that are `failing` each fails after so many replies.
+    Of those that are `failing` each fails after so many replies. By another `wall_s` the same result has other bytes.
     """
     played = 0
     for task, recorded in run.unfinished():
@@ -182,7 +189,7 @@ def steps(
             run.event("EVENT_INFER_DONE", {"task": task.task_id, "turn": replies[-1].turn_key})
             played += 1
             yield False
-        run.publish(task, transcript(task, replies, STORY if is_failing else None))
+        run.publish(task, transcript(task, replies, STORY if is_failing else None, wall_s=wall_s))
         yield True
 
 
@@ -211,13 +218,14 @@ def verified(directory: Path, **more: Any) -> VerifyReport:
     return verify(directory, rebuild=rebuild, **more)
 
 
-def merged(target: Path, *sources: Path, tasks: int, disk: Disk | None = None) -> Merged:
-    """Runs of so many tasks made into one."""
+def merged(target: Path, *sources: Path, tasks: int | Plan, disk: Disk | None = None) -> Merged:
+    """Runs of so many tasks, or of a plan, made into one."""
+    planned = plan(tasks) if isinstance(tasks, int) else tasks
     return merge_runs(
         target,
         sources,
         summarise=lambda contents: {"finished": contents.counts.finished},
-        plan=lambda _run: plan(tasks),
+        plan=lambda _run: planned,
         clock=SystemClock(),
         disk=disk,
     )
