@@ -17,12 +17,13 @@ TALKERS = f"{{backend: {ROOT}/tests/faults/talkers.py:SPEC, record_tokens: true,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Talks:
-    """The arguments of `mac-run` for so many of them."""
+    """The arguments of `mac-run` for so many of them, or for a grid of so many with each of its seeds."""
 
     conversations: int
     out: Path
     traced: bool = False
     """Whether the engine reports tokens, and the run records them."""
+    seeds: int = 0
 
     def args(self, *, latency_ms: float = 0, **settings: float) -> list[str]:
         """As a command line; `settings` belong to `retry_config`."""
@@ -31,6 +32,7 @@ class Talks:
         sets = {
             "conversation_config.conversations": self.conversations,
             **({panel: TALKERS} if self.traced else {}),
+            **({"_grid.sweep.seed": [*range(self.seeds)]} if self.seeds else {}),
             f"{section}.capacity": CAPACITY,
             f"{section}.latency_ms": latency_ms,
             **{f"retry_config.{key}": value for key, value in settings.items()},

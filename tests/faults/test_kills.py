@@ -94,6 +94,43 @@ def test_run_killed_again_and_again_ends_like_one_that_was_not(
     assert sum(made.values()) - len(made) <= CAPACITY * KILLS
 
 
+SEEDS_OF_GRID = 3
+CLAIMED = ("--shard", "auto/4")
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("at", ["change", "reply"])
+def test_grid_killed_again_and_again_ends_like_one_that_was_not(tmp_path: Path, forking: Forking, at: str) -> None:
+    """By turns it is played as a whole, and by two workers at once; and so it is ended."""
+    conversations, chance = CONVERSATIONS // SEEDS_OF_GRID, Random(at)
+    undisturbed, killed = (
+        Talks(conversations=conversations, out=tmp_path / name, seeds=SEEDS_OF_GRID) for name in ("whole", "killed")
+    )
+    assert forking.run(*undisturbed.args()).code == Exit.OK
+
+    def start(*more: str) -> int:
+        extras = Extras(
+            is_slower_than_disk=True,
+            after_changes=chance.randrange(CHANGES_MAX) if at == "change" else None,
+            after_replies=chance.randrange(REPLIES_MAX) if at == "reply" else None,
+        )
+        return forking.start(*killed.args(), *more, extras=extras)
+
+    for kill in range(KILLS):
+        at_work = [start(*CLAIMED), start(*CLAIMED)] if kill % 2 else [start()]
+        ends = [forking.ended(pid) for pid in at_work]
+        assert [end.code for end in ends] == [-signal.SIGKILL] * len(at_work), [end.err for end in ends]
+    assert len(killed.run_dir.transcripts) < SEEDS_OF_GRID * conversations
+    ended = forking.run(*killed.args(), *(CLAIMED if at == "change" else ()))
+    assert ended.code == Exit.OK, ended.err
+
+    assert killed.run_dir.transcripts == undisturbed.run_dir.transcripts
+    assert (killed.out / "grid.csv").read_bytes() == (undisturbed.out / "grid.csv").read_bytes()
+    assert verify(killed.out) == Exit.OK
+    assert stale_files(killed.out) == []
+    assert not [*killed.out.rglob(".tmp-*")]
+
+
 def check_tokens(talks: Talks, undisturbed: Talks) -> None:
     """Each reply of each conversation has its tokens, and they are those of the other run."""
     traces = talks.traces

@@ -10,7 +10,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pyarrow.parquet
@@ -205,22 +204,6 @@ def talks() -> JsonObject:
     """A grid of three settings of four short discussions each."""
     seeds: JsonObject = {"sweep": {"seed": [1, 2, 3]}}
     return discussion(scripted("discussant", capacity=4), "small", conversations=4, max_rounds=3, _grid=seeds)
-
-
-@pytest.mark.ci
-def test_grid_killed_at_many_moments_ends_like_one_that_was_not(lab: Lab) -> None:
-    file = lab.write(talks())
-    lab.play(file, "--out", "undisturbed")
-    directory, chance = lab.run_dir().path, Random(3)
-
-    for _ in range(3):
-        lab.kill_held(chance.randint(1, 20), file)
-    lab.play(file)
-
-    assert transcripts(directory) == transcripts(lab.path / "undisturbed")
-    assert (directory / "grid.csv").read_bytes() == (lab.path / "undisturbed" / "grid.csv").read_bytes()
-    lab.verified(directory)
-    assert not list(directory.rglob(".tmp-*"))
 
 
 @pytest.mark.ci
