@@ -71,6 +71,7 @@ class RunRecorder(Recorder):
         self._deaths = recovered.deaths
         self._next_reply: dict[str, int] = {}
         self._tasks = tasks
+        self._tail = recovered.tail
 
     @property
     def counts(self) -> Counts:
@@ -140,7 +141,7 @@ class RunRecorder(Recorder):
         """
         self.begin()
         self.drain()
-        return read_run(self._log.layout.directory, disk=self._log.disk)
+        return read_run(self._log.layout.directory, disk=self._log.disk, tail=self._tail)
 
 
 def open_run(
@@ -231,7 +232,8 @@ def open_run(
                 if recovered.retried:
                     reopen(disk, layout, recovered.attempts, recovered.retried, segment)
                     if layout.is_whole:
-                        write_index(disk, layout, read_state(disk, layout).json_rows(disk, layout), recovered.manifest)
+                        recovered.tail.read_on()
+                        write_index(disk, layout, recovered.tail.state.json_rows(disk, layout), recovered.manifest)
 
             def finish() -> None:
                 if layout.grid is not None and not (lease or is_guarded):
@@ -243,6 +245,7 @@ def open_run(
                 clock=clock,
                 segment=segment,
                 manifest=recovered.manifest,
+                tail=recovered.tail,
                 need=need,
                 attempts=recovered.attempts,
                 traces={

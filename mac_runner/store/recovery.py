@@ -37,7 +37,7 @@ from mac_runner.store.records import entry, lines, row_id
 from mac_runner.store.retry import failed_rows, kept_replies
 from mac_runner.store.run_state import RunState, digest_of
 from mac_runner.store.space import SAMPLE_CONVERSATIONS
-from mac_runner.store.tail import read_state
+from mac_runner.store.tail import JournalTail, read_state
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.traces import TRACES, Traces, encode_traces, traces_flaw, with_traces
 from mac_runner.store.transcripts import (
@@ -125,6 +125,8 @@ class Recovered:
     """The rows of the conversations that this recovery acknowledged: adopted and restored ones."""
     retried: Mapping[str, JsonObject]
     """The rows of the failed attempts whose conversations are to be opened again."""
+    tail: JournalTail
+    """The journal as far as it was read; a conversation that is open again has ended there until it ends anew."""
 
 
 def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
@@ -155,7 +157,9 @@ def recover(
     before does not count. Of a part of what is in the directory it is about these `tasks` alone, and leaves the index
     as it is.
     """
-    state = read_state(disk, layout, with_digests=True)
+    tail = JournalTail(disk, layout, with_digests=True)
+    tail.read_on()
+    state = tail.state
     retried = {} if is_retried is None else failed_rows(disk, layout, state, is_retried)
     open_again = state.reopened
     remove_superseded(disk, layout, state.attempts, open_again)
@@ -178,9 +182,8 @@ def recover(
             _restore_attempts(disk, layout, tasks, state.attempts, restore, repairs)
     if rows:
         segment.write([*map(journal.done_frame, rows)])
-        state = read_state(disk, layout, with_digests=True)
-    for task_id in unsound - {*repairs.restored}:
-        del state.endings[task_id]
+        tail.read_on()
+    undone = {task_id: state.endings.pop(task_id) for task_id in unsound - {*repairs.restored}}
     _mend_traces(disk, layout, state, repairs, is_thorough=is_thorough)
     manifest = _manifest(disk, layout, tasks, state, repairs, is_anew=is_anew)
     repairs.reopened += filter(manifest.is_pending, sorted((unsound | claims.keys()) - open_again))
@@ -190,11 +193,11 @@ def recover(
         write_index(disk, layout, state.json_rows(disk, layout), manifest)
         repairs.index_rewritten = True
     sizes = [ending.size_bytes for ending in islice(state.endings.values(), SAMPLE_CONVERSATIONS)]
-    attempts, deaths, policies = state.attempts, state.deaths, state.policies
+    state.endings |= undone
+    attempts = {task_id: [*failed] for task_id, failed in state.attempts.items()}
     for task_id, row in retried.items():
         manifest.reopen(task_id)
         attempts.setdefault(task_id, []).append(row)
-    del state  # Large, and not needed while the replies are read.
     return Recovered(
         manifest=manifest,
         left=sum(1 for task_id, _ in tasks.ids() if not manifest.is_done(task_id)),
@@ -202,10 +205,11 @@ def recover(
         replies=journal.replies(disk, layout, lambda task_id: manifest.is_pending(task_id) and task_id not in retried)
         | {task_id: kept for task_id in retried if (kept := kept_replies(disk, layout, task_id))},
         attempts=attempts,
-        deaths=deaths,
-        policies=policies,
+        deaths={task_id: Counter(turns) for task_id, turns in state.deaths.items()},
+        policies={model: [*versions] for model, versions in state.policies.items()},
         acknowledged=rows,
         retried=retried,
+        tail=tail,
     )
 
 

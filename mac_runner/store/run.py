@@ -60,8 +60,12 @@ class Run:
         disk: Disk | None = None,
         machine: Machine | None = None,
         keeps_replies: bool = False,
+        tail: JournalTail | None = None,
     ) -> None:
-        """Nothing is read yet. With `keeps_replies` it knows the replies of conversations that have not ended."""
+        """Nothing is read yet, or what `tail` has read of its journal.
+
+        With `keeps_replies` it knows the replies of conversations that have not ended.
+        """
         self.layout = layout
         self.resolved = resolved
         self.disk = disk or Disk()
@@ -69,7 +73,7 @@ class Run:
         self.is_whole = False
         """Whether the journal was read to its end."""
         self._keeps_replies = keeps_replies
-        self._tail = self._from_the_start()
+        self._tail = tail or self._from_the_start()
         self._marks: object = None
         self._planned: Mapping[str, int] = {}
         self._tasks: tuple[Mapping[str, int], int, AbstractSet[str]] | None = None
@@ -83,10 +87,11 @@ class Run:
         disk: Disk | None = None,
         machine: Machine | None = None,
         keeps_replies: bool = False,
+        tail: JournalTail | None = None,
     ) -> Run:
         """The run in a directory. Raises RunDirectoryError when there is none."""
         layout, resolved = read_head(directory, disk=disk)
-        return cls(layout, resolved, disk=disk, machine=machine, keeps_replies=keeps_replies)
+        return cls(layout, resolved, disk=disk, machine=machine, keeps_replies=keeps_replies, tail=tail)
 
     def _from_the_start(self) -> JournalTail:
         return JournalTail(self.disk, self.layout, keeps_replies=self._keeps_replies)
@@ -389,9 +394,9 @@ class Run:
                 yield self.layout.attempt(task_id, len(failed)), failed[-1]
 
 
-def read_run(directory: Path, *, disk: Disk | None = None) -> Run:
-    """Read a run directory. Raises RunDirectoryError when there is none."""
-    run = Run.at(directory, disk=disk)
+def read_run(directory: Path, *, disk: Disk | None = None, tail: JournalTail | None = None) -> Run:
+    """Read a run directory, its journal on from what `tail` has read. Raises RunDirectoryError when there is none."""
+    run = Run.at(directory, disk=disk, tail=tail)
     run.follow()
     return run
 

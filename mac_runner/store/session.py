@@ -32,7 +32,7 @@ from mac_runner.store.manifest import Manifest, write_index, write_manifest
 from mac_runner.store.records import encode_for_reading, encode_json, entry, event_line, row_id
 from mac_runner.store.run_state import RECORDED, Recorded, at_least
 from mac_runner.store.space import Need, full_disk_named
-from mac_runner.store.tail import read_state
+from mac_runner.store.tail import JournalTail
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.transcripts import Attempts, Finished, publish, publish_traces, with_attempts
 from mac_runner.store.writer import Writer
@@ -186,6 +186,7 @@ class Session(SessionLog):
         clock: Clock,
         segment: journal.Segment,
         manifest: Manifest,
+        tail: JournalTail,
         need: Need,
         attempts: Attempts,
         traces: dict[str, TraceLog],
@@ -203,6 +204,7 @@ class Session(SessionLog):
         """Whether index and manifest are its to write, which are of the whole run."""
         self._on_ended = on_ended
         self._manifest = manifest
+        self._tail = tail
         self._left = need.conversations
         self._need_at_start = need
         self._attempts = attempts
@@ -261,9 +263,8 @@ class Session(SessionLog):
             self._segment.write([self._checkpoint(self.elapsed_s)])
         if self._is_whole:
             if self.written >= self._left:
-                state = read_state(self.disk, self.layout)
-                write_index(self.disk, self.layout, state.json_rows(self.disk, self.layout), self._manifest)
-                del state  # Large.
+                self._tail.read_on()
+                write_index(self.disk, self.layout, self._tail.state.json_rows(self.disk, self.layout), self._manifest)
             self._write_manifest()
         if self.layout.lease is None and self._manifest.counts.done == self._manifest.counts.planned:
             end_leases(self.disk, self.layout)
