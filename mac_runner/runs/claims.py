@@ -218,5 +218,5 @@ def _finish_grid(chosen: ExperimentSet, open_whole: Callable[[Setup], OpenRun], 
             _finish(setup, open_whole)
         if is_ended := all(map(is_finished, chosen.setups)):
             grid.note_workers()
-            write_grid(chosen, grid, lambda _setup: True)
+            write_grid(chosen, grid)
     return is_ended

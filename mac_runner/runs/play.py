@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from mac_runner.clock import Clock, SystemClock, iso
+from mac_runner.clock import Clock, SystemClock
 from mac_runner.descriptors import limit, runs_within
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.fleet.model import LaneStatus
@@ -30,23 +30,13 @@ from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet, local_fl
 from mac_runner.runs.policies import PolicyPlan, PolicyRequest, check_policies, plan_policies
 from mac_runner.runs.setup import ExperimentSet, Setup, located
 from mac_runner.runs.stream import ConversationStream, Joining, Listed, OnEnded, OpenRun, Supply, open_setup
-from mac_runner.runs.summary import Combinations, grid_results, summary_of, write_grid
+from mac_runner.runs.summary import summary_of, write_grid
 from mac_runner.scheduler import Progress, run_pooled
 from mac_runner.scheduler.policies import Policies
 from mac_runner.status import Display, Meter, StatusFrame, Tally, read_progress, tick
-from mac_runner.store import (
-    Disk,
-    Need,
-    Survey,
-    encode_for_reading,
-    grid_usage,
-    open_grid,
-    read_run,
-    write_tables,
-)
-from mac_runner.store.grid import holds, is_whole_written, read_grid, refresh
-from mac_runner.store.layout import SUMMARIES, SUMMARY
-from mac_runner.store.leases import locked
+from mac_runner.store import Need, Survey, encode_for_reading, open_grid, read_grid, read_run, write_tables
+from mac_runner.store.grid import GridAtRest
+from mac_runner.store.layout import SUMMARY
 from mac_runner.store.lock import LeaseWatch
 from mac_runner.store.session import Recorder
 from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
@@ -231,11 +221,10 @@ class Player:
 
                 session = _Session(self, stream, progress, title, grid.profile, concurrency, policies=policies)
                 is_done = event_loop.run(session.play(phases, fleet))
-            found = {setup.slug: setup.survey().is_complete for setup in pending}
-            results = write_grid(grid, grid_run, lambda setup: found.get(setup.slug, True))
-        if all(found.values()):
+            results = write_grid(grid, grid_run)
+        if results.complete == total:
             self.on_complete(grid.directory)
-        ended = _grid_ended(results.summary)
+        ended = f"{results.complete} of {total} combinations are complete"
         return Results(results.summary, ended, results.rows, results.compared, is_interrupted=not is_done)
 
     def _play_claimed(self, chosen: ExperimentSet) -> Results:
@@ -370,25 +359,12 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
     if chosen.grid is None:
         (setup,) = chosen.setups
         summary = summary_of(read_run(setup.directory))
-        _write_summary(setup.directory, summary, clock)
+        write_tables(setup.directory, {SUMMARY: encode_for_reading(summary)}, clock=clock)
         return Results(summary, f"all {len(setup.tasks)} conversations have ended already")
     assert chosen.known is not None
-    found = Combinations()
-    if not is_whole_written(Disk(), chosen.directory, chosen.known, found.add):
-        with locked(Disk(), chosen.directory, clock):
-            refresh(Disk(), chosen.directory, at=iso(clock.utc_now()))
-    accounting = grid_usage(chosen.directory, chosen.name, found.shares)
-    results = grid_results(chosen, chosen.known, accounting, found.summaries, lambda _setup: True)
-    summaries = {f"{SUMMARIES}/{slug}.json": encode_for_reading(summary) for slug, summary in found.summaries.items()}
-    write_tables(chosen.directory, summaries | results.files(), clock=clock)
+    results = write_grid(chosen, GridAtRest(chosen.directory, chosen.known, clock))
     ended = f"all {len(chosen.setups)} combinations are complete"
     return Results(results.summary, ended, results.rows, results.compared)
-
-
-def _write_summary(directory: Path, summary: JsonObject, clock: Clock) -> None:
-    data = encode_for_reading(summary)
-    if not holds(Disk(), directory / SUMMARY, data):
-        write_tables(directory, {SUMMARY: data}, clock=clock)
 
 
 class _Session:
@@ -515,9 +491,3 @@ def _flaw(summary: JsonObject) -> str | None:
 def _connections(phase: Phase) -> int:
     """How many connections its engines take, without those on a fleet."""
     return connections_of(engine.definition for engine in phase.engines if not engine.is_on_fleet)
-
-
-def _grid_ended(summary: JsonObject) -> str:
-    combinations = summary["combinations"]
-    assert isinstance(combinations, dict)
-    return f"{combinations['complete']} of {combinations['asked']} combinations are complete"

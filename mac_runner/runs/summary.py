@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mac_runner.config import recorded_decoding, recorded_speakers
+from mac_runner.plan import Plan
 from mac_runner.reports import (
     GridRow,
     Totals,
@@ -22,7 +23,7 @@ from mac_runner.reports import (
     summary_tables,
 )
 from mac_runner.results import Declared, Table, section
-from mac_runner.runs.setup import ExperimentSet, Setup
+from mac_runner.runs.setup import ExperimentSet
 from mac_runner.store import (
     GridEntry,
     GridRecord,
@@ -32,11 +33,11 @@ from mac_runner.store import (
     has_run,
     is_grid,
     read_grid,
-    read_grid_standing,
     read_run,
 )
 from mac_runner.store.fork import fork_summary
-from mac_runner.store.grid import GridRecorder
+from mac_runner.store.grid import GridAtRest, GridRecorder
+from mac_runner.store.layout import SUMMARIES
 from mac_runner.types import JsonObject
 
 
@@ -80,6 +81,8 @@ class GridResults(NamedTuple):
     rows: tuple[GridRow, ...]
     summary: JsonObject
     compared: JsonObject | None
+    complete: int
+    """How many combinations have ended."""
 
     def files(self) -> dict[str, bytes]:
         """The files that hold them, by name; Parquet where it can be written."""
@@ -90,56 +93,46 @@ class GridResults(NamedTuple):
         return {"grid.csv": csv_bytes(table), **typed, **compared, "summary.json": encode_for_reading(self.summary)}
 
 
-class Combinations:
-    """The summary of each combination that has begun, and what it used, taken as they are read."""
+class _Combinations:
+    """The summary of each combination that has begun and is asked for, and what it used, taken as they are read."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked: Mapping[str, Plan]) -> None:
+        """`asked` are the tasks that a combination is complete with; by default all that were ever planned in it."""
         self.summaries: dict[str, JsonObject] = {}
         self.shares: list[JsonObject] = []
-        """What each of those that are asked for adds to the use of the grid."""
+        """What each adds to the use of the grid."""
+        self.complete = 0
+        """How many have ended."""
+        self._asked = asked
 
     def add(self, known: GridEntry, contents: Run) -> None:
         """Take what is needed of a combination that was read."""
-        if known.is_asked:
-            # Not its summary.json, which is for readers: what the directory holds now.
-            self.summaries[known.slug] = summary_of(contents)
-            self.shares.append(contents.share)
+        if not known.is_asked:
+            return
+        # Not its summary.json, which is for readers: what the directory holds now.
+        self.summaries[known.slug] = summary_of(contents)
+        self.shares.append(contents.share)
+        if (asked := self._asked.get(known.slug)) is None:
+            self.complete += contents.counts.done == contents.counts.planned
+        else:
+            self.complete += all(task_id in contents.state.endings for task_id, _ in asked.ids())
 
-    def read(self, directory: Path, entries: Iterable[GridEntry]) -> None:
-        """Read and take those that have begun."""
-        for known in entries:
-            if has_run(directory / known.slug):
-                self.add(known, read_run(directory / known.slug))
-
-
-def grid_results(
-    grid: ExperimentSet,
-    record: GridRecord,
-    accounting: JsonObject,
-    summaries: Mapping[str, JsonObject],
-    is_complete: Callable[[Setup], bool],
-) -> GridResults:
-    """The results of the combinations that are asked for, by the summaries of those that have begun."""
-    by_slug = {entry.slug: entry for entry in record.entries}
-    return _results(
-        grid.directory,
-        record,
-        [by_slug[setup.slug] for setup in grid.setups],
-        accounting,
-        summaries,
-        complete=sum(map(is_complete, grid.setups)),
-        left_out=grid.left_out,
-        declared=grid.declared,
-    )
+    def files(self) -> dict[str, bytes]:
+        """The files that hold the summaries, by name."""
+        return {f"{SUMMARIES}/{slug}.json": encode_for_reading(one) for slug, one in self.summaries.items()}
 
 
-def write_grid(grid: ExperimentSet, run: GridRecorder, is_complete: Callable[[Setup], bool]) -> GridResults:
-    """Write what is derived of all combinations at the end of a session, each of which is read once."""
-    found = Combinations()
+def write_grid(grid: ExperimentSet, run: GridRecorder | GridAtRest) -> GridResults:
+    """Write what is derived of all combinations, each of which is read once, and give the results of those asked for.
+
+    Only what is not right is written.
+    """
+    found = _Combinations({setup.slug: setup.tasks for setup in grid.setups})
     run.write_whole(found.add)
-    used = grid_usage(grid.directory, run.record.name, found.shares)
-    results = grid_results(grid, run.record, used, found.summaries, is_complete)
-    run.write_tables(results.files())
+    by_slug = {entry.slug: entry for entry in run.record.entries}
+    entries = [by_slug[setup.slug] for setup in grid.setups]
+    results = _results(grid.directory, run.record, entries, found, left_out=grid.left_out, declared=grid.declared)
+    run.write_tables(found.files() | results.files())
     return results
 
 
@@ -148,15 +141,15 @@ def recorded_grid_results(directory: Path) -> GridResults:
     record = read_grid(directory)
     assert record is not None, "it is a grid"
     baseline, primary = recorded_baseline(record), record.report.get("primary")
-    found = Combinations()
-    found.read(directory, record.entries)
+    found = _Combinations({})
+    for known in record.entries:
+        if has_run(directory / known.slug):
+            found.add(known, read_run(directory / known.slug))
     return _results(
         directory,
         record,
         [entry for entry in record.entries if entry.is_asked],
-        grid_usage(directory, record.name, found.shares),
-        found.summaries,
-        complete=read_grid_standing(directory).complete,
+        found,
         left_out=[entry.slug for entry in record.entries if not entry.is_asked],
         declared=None if baseline is None else Declared(baseline, primary if isinstance(primary, str) else None),
     )
@@ -183,26 +176,23 @@ def _results(
     directory: Path,
     record: GridRecord,
     entries: Sequence[GridEntry],
-    accounting: JsonObject,
-    summaries: Mapping[str, JsonObject],
+    found: _Combinations,
     *,
-    complete: int,
     left_out: Sequence[str],
     declared: Declared | None,
 ) -> GridResults:
     rows = tuple(
-        GridRow(slug=entry.slug, values=entry.values, session=entry.session, summary=summaries.get(entry.slug))
+        GridRow(slug=entry.slug, values=entry.values, session=entry.session, summary=found.summaries.get(entry.slug))
         for entry in entries
     )
     summary = summarise_grid(
         name=record.name,
         profile=record.profile,
         rows=rows,
-        complete=complete,
+        complete=found.complete,
         left_out=left_out,
-        accounting=accounting,
+        accounting=grid_usage(directory, record.name, found.shares),
         declared=declared,
     )
-    return GridResults(
-        rows, summary, compare_combinations(rows, lambda slug: read_run(directory / slug).rows(), declared)
-    )
+    compared = compare_combinations(rows, lambda slug: read_run(directory / slug).rows(), declared)
+    return GridResults(rows, summary, compared, found.complete)

@@ -221,6 +221,29 @@ class GridRecorder(Recorder):
         _put_all(self._log.disk, self._directory, files)
 
 
+@dataclass(frozen=True, slots=True)
+class GridAtRest:
+    """A grid that no session is under way in: what is derived is written again where it is not right.
+
+    Raises RunLockedError where another process is at work, and something is to be written.
+    """
+
+    directory: Path
+    record: GridRecord
+    clock: Clock
+    disk: Disk = field(default_factory=Disk)
+
+    def write_whole(self, on_read: OnRead) -> None:
+        """Give each combination as it is read, and have index and manifest right."""
+        if not is_whole_written(self.disk, self.directory, self.record, on_read):
+            with locked(self.disk, self.directory, self.clock):
+                refresh(self.disk, self.directory, at=iso(self.clock.utc_now()))
+
+    def write_tables(self, files: Mapping[str, bytes]) -> None:
+        """Put files into the directory; those with other contents are replaced."""
+        write_tables(self.directory, files, clock=self.clock, disk=self.disk)
+
+
 def write_whole(disk: Disk, layout: Layout, record: GridRecord, on_read: OnRead = _unnoted, *, at: str) -> None:
     """Write index and manifest of all combinations, in their order, each in the order of its tasks."""
     manifest = Manifest(record.name, {}, is_ordered=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mac_runner.store.disk import Free, OpenFile, StagedFile
 from mac_runner.store.fork import Branch, ForkRecord, read_fork, write_fork
-from mac_runner.store.grid import is_whole_written, join_grid, refresh
+from mac_runner.store.grid import GridAtRest, join_grid
 from mac_runner.store.head import layout_of
 from mac_runner.store.identity import changes, encode_config, read_yaml
 from mac_runner.store.journal import (

@@ -23,10 +23,9 @@ from mac_runner.store import (
     open_run,
     read_grid,
     read_run,
-    write_tables,
     writer,
 )
-from mac_runner.store.testing import is_whole_written, locked, refresh
+from mac_runner.store.testing import GridAtRest
 from mac_runner.types import JsonObject
 from tests.faults.crashfs import CrashDisk, Fate
 from tests.faults.test_crashes import READS
@@ -92,10 +91,9 @@ class Grid:
         """What the command of the grid does where nothing is left."""
         record = read_grid(self._directory, disk=self._disk)
         assert record is not None
-        if not is_whole_written(self._disk, self._directory, record, lambda *_: None):
-            with locked(self._disk, self._directory):
-                refresh(self._disk, self._directory, at="2025-01-01T00:00:00.000Z")
-        write_tables(self._directory, TABLES, clock=StillClock(), disk=self._disk)
+        grid = GridAtRest(self._directory, record, StillClock(), self._disk)
+        grid.write_whole(lambda *_: None)
+        grid.write_tables(TABLES)
 
     def live(self) -> None:
         """A life from the beginning to the end."""
@@ -172,8 +170,9 @@ def test_power_that_goes_at_any_call_of_a_grid_loses_and_doubles_nothing(
 
     def note(call: str, path: Path) -> None:
         fates: list[Fate] = [] if call in READS else ["keep", "drop", *[chance] * TORN]
+        acknowledged = {**grid.acknowledged}  # Before the cut: each combination has a writer of its own.
         for crashed in map(disk.crash, fates):
-            cuts[frozenset(crashed.files().items())] = crashed, {**grid.acknowledged}
+            cuts[frozenset(crashed.files().items())] = crashed, acknowledged
 
     disk.before = note
     grid.live()
