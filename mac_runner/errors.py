@@ -117,7 +117,11 @@ class RunDirectoryError(MacRunnerError):
 
 
 class RunLockedError(RunDirectoryError):
-    """Another process is working on this run directory; the text names it."""
+    """Another process is working on this run directory, as `fact` says; the text adds what to do."""
+
+    def __init__(self, fact: str, advice: str = "") -> None:
+        super().__init__(f"{fact}; {advice}" if advice else fact)
+        self.fact = fact
 
 
 class UntrustedCodeError(RunDirectoryError):

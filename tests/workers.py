@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -19,13 +20,13 @@ def play_shards(experiment: Path | JsonObject, out: Path, of: int, *numbers: int
     """Play these shards of a run or a grid as a worker that is gone before the run has ended; the run directory."""
 
     def left(chosen: ExperimentSet) -> dict[str, list[Shard]]:
+        monkeypatch.setattr(claims, "is_over", gone)
         return {setup.slug: [Shard(number, of) for number in numbers] for setup in chosen.setups}
 
-    def gone(*_args: object, **_settings: object) -> None:
+    def gone(_chosen: ExperimentSet) -> NoReturn:
         raise StoreError("the worker is gone")
 
     with pytest.MonkeyPatch.context() as monkeypatch, suppress(StoreError):
         monkeypatch.setattr(claims, "shards_left", left)
-        monkeypatch.setattr(claims, "finish", gone)
         mac_runner.run(experiment, out=out, shard=f"auto/{of}", progress=False)
     return out

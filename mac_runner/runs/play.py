@@ -9,12 +9,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from mac_runner.clock import Clock, SystemClock
+from mac_runner.clock import Clock, SystemClock, pause
 from mac_runner.descriptors import limit, runs_within
-from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.errors import ConfigError, RunDirectoryError, RunLockedError
 from mac_runner.fleet.model import LaneStatus
 from mac_runner.plan import Shard
 from mac_runner.reports import GridRow, is_nothing_usable, nothing_finished, usability_warning
@@ -29,7 +31,7 @@ from mac_runner.runs.engines import (
 from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet, local_fleet, opened, plan_fleet
 from mac_runner.runs.policies import PolicyPlan, PolicyRequest, check_policies, plan_policies
 from mac_runner.runs.setup import ExperimentSet, Setup, located
-from mac_runner.runs.stream import ConversationStream, Joining, Listed, OnEnded, OpenRun, Supply, open_setup
+from mac_runner.runs.stream import LOOK_INTERVAL_S, ConversationStream, OnEnded, OpenRun, Supply, open_setup
 from mac_runner.runs.summary import summary_of, write_grid
 from mac_runner.scheduler import Progress, run_pooled
 from mac_runner.scheduler.policies import Policies
@@ -38,22 +40,34 @@ from mac_runner.store import Need, Survey, encode_for_reading, open_grid, read_g
 from mac_runner.store.grid import GridAtRest
 from mac_runner.store.layout import SUMMARY
 from mac_runner.store.lock import LeaseWatch
+from mac_runner.store.manifest import Counts
 from mac_runner.store.session import Recorder
 from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
 from mac_runner.store.workers import open_worker
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, PolicyVersion
 
 Stopping: TypeAlias = Callable[[asyncio.Event], AbstractContextManager[None]]
 """Makes a context, entered inside the event loop, in which something may set the event to stop the run."""
 
 
-class _Engines(NamedTuple):
-    """What plays an experiment set."""
+class _Opened(NamedTuple):
+    """What a session has open: where its records go, where its conversations come from, and how it ends."""
 
-    plan: EnginePlan
-    phases: Sequence[Phase]
-    fleet: PlannedFleet | None
-    concurrency: int | None
+    log: Recorder
+    supply: Callable[[Sequence[Setup]], Supply]
+    title: Callable[[int], str]
+    """By how many run directories have begun."""
+    end: Callable[[], Results]
+    """Writes what is derived of all that is there, once nothing but the log is open."""
+    found: Mapping[str, Survey | Counts] = MappingProxyType({})
+    """How far the experiments were, by their slugs; those of shards are counted as they are opened."""
+    versions: Mapping[str, Mapping[str, Sequence[PolicyVersion]]] = MappingProxyType({})
+    """The versions that each model had, by experiment."""
+    on_outcome: Callable[[JsonObject], None] = lambda _outcome: None
+    results: Callable[[], str] = str
+    """The results so far, as the status view shows them, by the outcomes that `on_outcome` received."""
+    is_accounted: bool = False
+    """Each run directory is accounted for what engines used while it was the one opened last."""
 
 
 class Results(NamedTuple):
@@ -68,6 +82,8 @@ class Results(NamedTuple):
     compared: JsonObject | None = None
     """How the combinations of a grid compare, if they can."""
     is_interrupted: bool = False
+    is_complete: bool = False
+    """Nothing is left to play."""
 
     @property
     def unusable(self) -> tuple[str, ...]:
@@ -101,7 +117,7 @@ class Player:
     clock: Clock = field(default_factory=SystemClock)
     on_ended: OnEnded | None = None
     on_complete: Callable[[Path], object] = lambda _directory: None
-    """Receives each run directory that is closed with nothing left to play; called on a thread of the store."""
+    """Receives the directory of a run or a grid that is closed with nothing left to play."""
     fleet: FleetPlanner = local_fleet
     """Lays out the fleet of the models that are on one."""
     policy: PolicyRequest = field(default_factory=PolicyRequest)
@@ -123,20 +139,47 @@ class Player:
         RunLockedError, IdentityError or RunDirectoryError where a run directory cannot be used.
         """
         if chosen.claimed is not None:
-            if self.policy.policies:
-                raise ConfigError("policy: shards that workers claim have no trainer in common; play one shard, or all")
             return self._play_claimed(chosen)
-        pending, surveys = self._pending(chosen)
-        engines, phases, fleet, concurrency = self._engines(chosen, pending, len(pending))
-        if chosen.grid is None:
-            return self._play_one(chosen.setups[0], phases, engines, fleet, concurrency, is_retried)
-        return self._play_grid(chosen, pending, surveys, phases, engines, fleet, concurrency)
+        surveys = {} if chosen.grid is None else {setup.slug: setup.survey() for setup in chosen.setups}
+        pending = [setup for setup in chosen.setups if chosen.grid is None or not surveys[setup.slug].is_complete]
 
-    def _warn(self, text: str) -> None:
-        (self.warn or self.display.say)(text)
+        def whole(engines: EnginePlan) -> AbstractContextManager[_Opened]:
+            say = self.display.say
+            if chosen.grid is None:
+                return self._run(chosen, engines, is_retried=is_retried, say=say)
+            return self._grid(chosen, pending, engines, surveys, say=say)
 
-    def _engines(self, chosen: ExperimentSet, pending: Sequence[Setup], runs: int) -> _Engines:
-        """What plays the pending experiments, with at most `runs` run directories open."""
+        return self._play(chosen, pending, whole, runs=len(pending))
+
+    def _play_claimed(self, chosen: ExperimentSet) -> Results:
+        """Play the shards that no other worker holds, until the run has ended."""
+        if self.policy.policies:
+            raise ConfigError("policy: shards that workers claim have no trainer in common; play one shard, or all")
+        while (complete := results_if_complete(chosen, self.clock)) is None:
+            claims.check(chosen)
+            if left := claims.shards_left(chosen):
+                pending = [setup for setup in chosen.setups if setup.slug in left]
+                shards = partial(self._shards, chosen, left)
+                part = self._play(chosen, pending, shards, runs=sum(map(len, left.values())))
+                if part.is_interrupted:
+                    return part
+            self._end_in_turn(chosen)
+            if not left and not all(map(claims.is_finished, chosen.setups)):
+                raise RunDirectoryError(
+                    f"{chosen.directory}: all shards are complete, and the run is not; end it with "
+                    f"`mac-run FILE --out {chosen.directory}`, without --shard"
+                )
+        return complete
+
+    def _play(
+        self,
+        chosen: ExperimentSet,
+        pending: Sequence[Setup],
+        opening: Callable[[EnginePlan], AbstractContextManager[_Opened]],
+        *,
+        runs: int,
+    ) -> Results:
+        """One session over what `opening` opens: at most so many `runs` at once, and none before all is checked."""
         engines = plan_engines(pending, chosen.setups, self.clock, self.display.say, can_pull=self.can_pull)
         check_policies(self.policy, engines, self.clock)
         phases = engines.phases(pending)
@@ -148,198 +191,166 @@ class Player:
             runs_open=min(runs, runs_within(limit())),
             is_raising=self.is_process_ours,
         )
-        return _Engines(engines, phases, fleet, concurrency)
-
-    def _pending(self, chosen: ExperimentSet) -> tuple[Sequence[Setup], Mapping[str, Survey]]:
-        if chosen.grid is None:
-            return chosen.setups, {}
-        surveys = {setup.slug: setup.survey() for setup in chosen.setups}
-        return [setup for setup in chosen.setups if not surveys[setup.slug].is_complete], surveys
-
-    def _play_one(
-        self,
-        setup: Setup,
-        phases: Sequence[Phase],
-        engines: EnginePlan,
-        fleet: PlannedFleet | None,
-        concurrency: int | None,
-        is_retried: Callable[[str], bool] | None,
-    ) -> Results:
-        opened = self._open(setup, engines, is_retried=is_retried, say=self.display.say)
-        counts = opened.run.counts
-        spec = setup.experiment.spec.results
-        tally = Tally(None if spec is None else spec().columns)
-        progress = Progress(
-            planned=counts.planned, finished=counts.finished, failed=counts.failed, on_outcome=tally.add
-        )
-        with self._stream(opened.run, self._listed(engines), done=opened.done_before, first=opened) as stream:
-            recorded = {setup.slug: opened.run.policies}
-            policies = plan_policies(self.policy, [setup], engines, recorded)
-            session = _Session(
-                self, stream, progress, lambda: setup.name, setup.experiment.profile, concurrency, tally.text, policies
+        with opening(engines) as opened:
+            counts = opened.found.values()
+            progress = Progress(
+                planned=sum(found.planned for found in counts),
+                finished=sum(found.finished for found in counts),
+                failed=sum(found.failed for found in counts),
+                on_outcome=opened.on_outcome,
             )
-            is_done = event_loop.run(session.play(phases, fleet))
-            # Even a run stopped before its first reply leaves a directory with a summary.
-            opened.is_exhausted = True
-        assert opened.summary is not None, "a run that was played is closed with its summary"
-        counts = opened.run.counts
-        ended = f"{counts.done} of {counts.planned} conversations have ended"
-        return Results(summary=opened.summary, ended=ended, is_interrupted=not is_done)
-
-    def _play_grid(
-        self,
-        grid: ExperimentSet,
-        pending: Sequence[Setup],
-        surveys: Mapping[str, Survey],
-        phases: Sequence[Phase],
-        engines: EnginePlan,
-        fleet: PlannedFleet | None,
-        concurrency: int | None,
-    ) -> Results:
-        needs = [
-            Need(surveys[setup.slug].left, max(TRANSCRIPT_BYTES_MIN, setup.transcript_bytes_min)) for setup in pending
-        ]
-        progress = Progress(
-            planned=sum(found.planned for found in surveys.values()),
-            finished=sum(found.finished for found in surveys.values()),
-            failed=sum(found.failed for found in surveys.values()),
-        )
-        through, total = len(grid.setups) - len(pending), len(grid.setups)
-        policies = plan_policies(
-            self.policy, pending, engines, {slug: found.policies for slug, found in surveys.items()}
-        )
-        if policies is not None:
-            over = [setup for setup in grid.setups if setup not in pending]
-            policies.count((setup.experiment.model_definitions, surveys[setup.slug].finished) for setup in over)
-        with open_grid(
-            grid.directory, asked=grid.asked, clock=self.clock, needs=needs, say=self.display.say
-        ) as grid_run:
-            with self._stream(grid_run, self._listed(engines), done=progress.resumed_with) as stream:
+            policies = plan_policies(self.policy, pending, engines, opened.versions)
+            if policies is not None:
+                left = {setup.slug for setup in pending}
+                over = [setup for setup in chosen.setups if setup.slug not in left]
+                policies.count((one.experiment.model_definitions, opened.found[one.slug].finished) for one in over)
+            stream = ConversationStream(
+                opened.log,
+                opened.supply,
+                self.clock,
+                done=progress.resumed_with,
+                joins=None if chosen.claimed is None else progress,
+                accounts=progress.accounts if opened.is_accounted else None,
+                say=self._warn,
+            )
+            with stream, event_loop.rare_collections() if self.is_process_ours else nullcontext():
 
                 def title() -> str:
-                    return f"{grid.name}, combination {min(total, through + stream.begun)} of {total}"
+                    return opened.title(stream.begun)
 
-                session = _Session(self, stream, progress, title, grid.profile, concurrency, policies=policies)
+                session = _Session(self, stream, progress, title, chosen.profile, concurrency, opened.results, policies)
                 is_done = event_loop.run(session.play(phases, fleet))
-            results = write_grid(grid, grid_run)
-        if results.complete == total:
-            self.on_complete(grid.directory)
-        ended = f"{results.complete} of {total} combinations are complete"
-        return Results(results.summary, ended, results.rows, results.compared, is_interrupted=not is_done)
-
-    def _play_claimed(self, chosen: ExperimentSet) -> Results:
-        """Play the shards that no other worker holds, and wait for the others; the last worker ends the run."""
-        watch = LeaseWatch()
-
-        def open_whole(setup: Setup) -> OpenRun:
-            served = plan_engines([setup], chosen.setups, self.clock, lambda _line: None, is_dry=True)
-            is_alone = chosen.grid is None
-            return self._open(setup, served, is_guarded=not is_alone, has_accounts=is_alone, watch=watch)
-
-        while not claims.is_over(chosen):
-            claims.check(chosen)
-            if (left := claims.shards_left(chosen)) and not self._play_shards(chosen, left):
-                return Results({}, "this worker leaves, and its shards are free", is_interrupted=True)
-            claims.finish(chosen, open_whole, self.clock, self._warn, on_complete=self.on_complete)
-            if not left and not all(map(claims.is_finished, chosen.setups)):
-                raise RunDirectoryError(
-                    f"{chosen.directory}: all shards are complete, and the run is not; end it with "
-                    f"`mac-run FILE --out {chosen.directory}`, without --shard"
-                )
-        results = results_if_complete(chosen, self.clock)
-        assert results is not None, "what is over has results"
-        return results
-
-    def _play_shards(self, chosen: ExperimentSet, left: Mapping[str, Sequence[Shard]]) -> bool:
-        """Play until all shards are complete; False when the worker was stopped before."""
-        pending = [setup for setup in chosen.setups if setup.slug in left]
-        engines, phases, fleet, concurrency = self._engines(chosen, pending, sum(map(len, left.values())))
-        claims.begin(chosen, left, self.clock)
-        progress, watch = Progress(planned=0), LeaseWatch()
-        claimed = chosen.claimed
-        assert claimed is not None, "only a set that is claimed has shards"
-
-        def open_claimed(part: Setup) -> OpenRun:
-            claims.prepare(part)
-            return self._open(part, engines, has_accounts=chosen.grid is None, watch=watch)
-
-        def joined(opened: OpenRun) -> None:
-            counts = opened.run.counts
-            progress.join(planned=counts.planned, finished=counts.finished, failed=counts.failed)
-
-        joining = Joining(
-            on_opened=joined,
-            accounts=progress.accounts if chosen.grid is None else None,
-            look_interval_s=claims.LOOK_INTERVAL_S,
-            on_waiting=lambda words: self._warn(f"waiting for {words}"),
-            said_after_s=claims.WAIT_SAID_S,
-        )
-        with open_worker(chosen.directory, clock=self.clock) as worker:
-            events = worker.layout.events
-
-            def supply(setups: Sequence[Setup]) -> Supply:
-                parts = ((setup, part) for setup in setups for part in setup.parts(claimed, events))
-                wanted = [part for setup, (shard, part) in parts if shard in left[setup.slug]]
-                return claims.Claims(wanted, open_claimed, is_free=claims.is_free, is_complete=claims.is_complete)
-
-            with self._stream(worker, supply, done=0, joining=joining) as stream:
-                session = _Session(
-                    self,
-                    stream,
-                    progress,
-                    lambda: f"{chosen.name}, shards: {stream.begun}",
-                    chosen.profile,
-                    concurrency,
-                )
-                return event_loop.run(session.play(phases, fleet))
-
-    def _listed(self, engines: EnginePlan) -> Callable[[Sequence[Setup]], Supply]:
-        """The supply of experiments that this process alone plays."""
-
-        return lambda setups: Listed(
-            setups, lambda setup: self._open(setup, engines, is_guarded=True, has_accounts=False)
-        )
-
-    def _open(
-        self,
-        setup: Setup,
-        engines: EnginePlan,
-        *,
-        is_guarded: bool = False,
-        has_accounts: bool = True,
-        watch: LeaseWatch | None = None,
-        is_retried: Callable[[str], bool] | None = None,
-        say: Callable[[str], None] = lambda _line: None,
-    ) -> OpenRun:
-        """Open the run directory of an experiment."""
-        return open_setup(
-            setup,
-            engines.served[setup.slug],
-            self.clock,
-            is_guarded=is_guarded,
-            has_accounts=has_accounts,
-            watch=watch,
-            is_retried=is_retried,
-            on_ended=self.on_ended,
-            on_complete=self.on_complete,
-            say=say,
-        )
+            results = opened.end()
+        if results.is_complete:
+            self.on_complete(chosen.directory)
+        return results._replace(is_interrupted=not is_done)
 
     @contextmanager
-    def _stream(
+    def _run(
         self,
-        log: Recorder,
-        supply: Callable[[Sequence[Setup]], Supply],
+        chosen: ExperimentSet,
+        engines: EnginePlan,
         *,
-        done: int,
-        first: OpenRun | None = None,
-        joining: Joining | None = None,
-    ) -> Iterator[ConversationStream]:
-        with (
-            ConversationStream(log, supply, self.clock, done=done, first=first, joining=joining) as stream,
-            event_loop.rare_collections() if self.is_process_ours else nullcontext(),
-        ):
-            yield stream
+        is_retried: Callable[[str], bool] | None = None,
+        say: Callable[[str], None] = lambda _line: None,
+    ) -> Iterator[_Opened]:
+        """The directory of a single experiment, whose session is that of the run."""
+        (setup,) = chosen.setups
+        spec = setup.experiment.spec.results
+        tally = Tally(None if spec is None else spec().columns)
+        with open_setup(
+            setup, engines.served[setup.slug], self.clock, is_retried=is_retried, on_ended=self.on_ended, say=say
+        ) as run:
+
+            def end() -> Results:
+                # Even a run stopped before its first reply leaves a directory with a summary.
+                summary, counts = run.sum_up(), run.run.counts
+                ended = f"{counts.done} of {counts.planned} conversations have ended"
+                return Results(summary, ended, is_complete=counts.done == counts.planned)
+
+            yield _Opened(
+                log=run.run,
+                supply=lambda setups: Supply(setups, lambda _setup: run),
+                title=lambda _begun: chosen.name,
+                end=end,
+                found={setup.slug: run.run.counts},
+                versions={setup.slug: run.run.policies},
+                on_outcome=tally.add,
+                results=tally.text,
+            )
+
+    @contextmanager
+    def _grid(
+        self,
+        chosen: ExperimentSet,
+        pending: Sequence[Setup],
+        engines: EnginePlan,
+        surveys: Mapping[str, Survey],
+        *,
+        say: Callable[[str], None] = lambda _line: None,
+    ) -> Iterator[_Opened]:
+        """The directory of a grid, in which the session opens each combination when its turn comes."""
+        total, through = len(chosen.setups), len(chosen.setups) - len(pending)
+        bytes_min = {setup.slug: max(TRANSCRIPT_BYTES_MIN, setup.transcript_bytes_min) for setup in chosen.setups}
+        needs = [Need(found.left, bytes_min[slug]) for slug, found in surveys.items()]
+
+        def open_combination(setup: Setup) -> OpenRun:
+            served = engines.served[setup.slug]
+            return open_setup(setup, served, self.clock, is_guarded=True, has_accounts=False, on_ended=self.on_ended)
+
+        with open_grid(chosen.directory, asked=chosen.asked, clock=self.clock, needs=needs, say=say) as grid:
+
+            def end() -> Results:
+                if chosen.claimed is not None:
+                    grid.note_workers()
+                found = write_grid(chosen, grid)
+                ended = f"{found.complete} of {total} combinations are complete"
+                return Results(found.summary, ended, found.rows, found.compared, is_complete=found.complete == total)
+
+            yield _Opened(
+                log=grid,
+                supply=lambda setups: Supply(setups, open_combination),
+                title=lambda begun: f"{chosen.name}, combination {min(total, through + begun)} of {total}",
+                end=end,
+                found=surveys,
+                versions={slug: found.policies for slug, found in surveys.items()},
+            )
+
+    @contextmanager
+    def _shards(
+        self, chosen: ExperimentSet, left: Mapping[str, Sequence[Shard]], engines: EnginePlan
+    ) -> Iterator[_Opened]:
+        """A place for this worker in the directory of a run or a grid, from which it claims shards of it."""
+        claims.begin(chosen, left, self.clock)
+        watch, is_accounted = LeaseWatch(), chosen.grid is None
+
+        def open_claimed(part: Setup) -> OpenRun:
+            served = engines.served[part.slug]
+            return open_setup(part, served, self.clock, has_accounts=is_accounted, watch=watch, on_ended=self.on_ended)
+
+        with open_worker(chosen.directory, clock=self.clock) as worker:
+            events = worker.layout.events
+            yield _Opened(
+                log=worker,
+                supply=lambda setups: claims.supply_of(chosen, setups, left, open_claimed, events),
+                title=lambda begun: f"{chosen.name}, shards: {begun}",
+                end=lambda: Results({}, "this worker leaves, and its shards are free"),
+                is_accounted=is_accounted,
+            )
+
+    def _end_in_turn(self, chosen: ExperimentSet) -> None:
+        """End the run if all its conversations have ended. One worker does it, and the others wait for it."""
+        is_said = False
+        while not claims.is_over(chosen):
+            try:
+                return self._end(chosen)
+            except RunLockedError as held:
+                if not is_said:
+                    self._warn(f"waiting for the end of the run: {held.fact}")
+                is_said = True
+                pause(LOOK_INTERVAL_S)
+
+    def _end(self, chosen: ExperimentSet) -> None:
+        """End the run as a process does that has it to itself, without an engine.
+
+        Conversations that turn out to be open again are left to who asks for them next.
+        """
+        pending = [setup for setup in chosen.setups if not claims.is_finished(setup)]
+        engines = plan_engines(chosen.setups, chosen.setups, self.clock, lambda _line: None, is_dry=True)
+        whole = self._run(chosen, engines) if chosen.grid is None else self._grid(chosen, pending, engines, {})
+        with whole as opened:
+            if claims.is_ended(chosen):  # Another worker may have been quicker, between the look and the lock.
+                opened.log.withdraw()
+                return
+            with ConversationStream(opened.log, opened.supply, self.clock) as stream:
+                if not event_loop.run(stream.pass_over(pending)):
+                    return
+            is_complete = opened.end().is_complete
+        if is_complete:
+            self.on_complete(chosen.directory)
+
+    def _warn(self, text: str) -> None:
+        (self.warn or self.display.say)(text)
 
 
 def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
@@ -360,11 +371,11 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
         (setup,) = chosen.setups
         summary = summary_of(read_run(setup.directory))
         write_tables(setup.directory, {SUMMARY: encode_for_reading(summary)}, clock=clock)
-        return Results(summary, f"all {len(setup.tasks)} conversations have ended already")
+        return Results(summary, f"all {len(setup.tasks)} conversations have ended already", is_complete=True)
     assert chosen.known is not None
     results = write_grid(chosen, GridAtRest(chosen.directory, chosen.known, clock))
     ended = f"all {len(chosen.setups)} combinations are complete"
-    return Results(results.summary, ended, results.rows, results.compared)
+    return Results(results.summary, ended, results.rows, results.compared, is_complete=True)
 
 
 class _Session:

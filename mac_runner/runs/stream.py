@@ -3,32 +3,31 @@
 A run directory opens shortly before its first conversation is wanted and closes when its last one is published, so a
 grid of hundreds has only a few threads and files open. Opening and closing wait for the disk, so they happen on threads
 of their own: the next directory opens while the one before still has conversations left, and no slot waits at the seam.
-The directory of a single experiment is opened before the engines start and closed at the end of the command.
+The directory of a single experiment is the log of the stream: opened before the engines start, and closed at the end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from mac_runner.clock import Clock
 from mac_runner.descriptors import limit, runs_within
-from mac_runner.errors import StoreError
+from mac_runner.errors import RunLockedError, StoreError
+from mac_runner.printable import counted
 from mac_runner.runs.measurement import measure_of
 from mac_runner.runs.setup import Setup
 from mac_runner.runs.summary import summary_of
-from mac_runner.scheduler import Job, Source
+from mac_runner.scheduler import Job, Progress, Source
 from mac_runner.scheduler.policies import Policies
-from mac_runner.store import RunRecorder, merge_accounting, open_run
-from mac_runner.store.lock import LeaseWatch
+from mac_runner.store import Disk, RunRecorder, merge_accounting, open_run
+from mac_runner.store.lock import LeaseWatch, Owner, read_owner
 from mac_runner.store.run_state import accounting_since, without_counts
 from mac_runner.store.session import Closing, Recorder
 from mac_runner.types import JsonObject, RecordedReply, Task
@@ -36,12 +35,17 @@ from mac_runner.types import JsonObject, RecordedReply, Task
 OnEnded: TypeAlias = Callable[[Setup, JsonObject], None]
 """Receives the row of a conversation that ended, once it is acknowledged; called on a thread of the store."""
 
+LOOK_INTERVAL_S: Final = 1.0
+"""How often a process without a conversation looks whether one has become free."""
+WAIT_SAID_S: Final = 10.0
+"""After so long it says that it waits, and for what."""
+_NAMED_MAX: Final = 3
 _CLOSERS: Final = 4
 """Closing mostly waits for the disk, so several at a time take hardly longer than one."""
 
 
 @dataclass(slots=True, eq=False)
-class OpenRun:
+class OpenRun(Closing):
     """An open run directory and the experiment played in it."""
 
     run: RunRecorder
@@ -58,9 +62,7 @@ class OpenRun:
     is_exhausted: bool = False
     """No more conversations will be taken from it."""
     summary: JsonObject | None = None
-    """Set when it is closed."""
-    on_complete: Callable[[], object] = lambda: None
-    """Called once it is closed with nothing left to play."""
+    """Set once it is written."""
     listeners: list[Callable[[JsonObject], object]] = field(default_factory=list)
     """Receive the row of each conversation that is acknowledged from now on, on the writer's thread."""
     used: JsonObject | None = None
@@ -80,15 +82,17 @@ class OpenRun:
         if not (self.run.has_begun or self.is_exhausted):
             self.run.withdraw()
             return
-        is_shard = self.run.layout.lease is not None
         with self.run:
-            if is_shard:  # The summary is left to who has all of the run.
+            if self.run.layout.lease is not None:  # The summary is left to who has all of the run.
                 self.run.begin()
-            else:
-                self.summary = summary_of(self.run.contents())
-                self.run.write_summary(self.summary)
-        if self.run.layout.is_whole and self.run.counts.done == self.run.counts.planned:
-            self.on_complete()
+            elif self.summary is None:
+                self.sum_up()
+
+    def sum_up(self) -> JsonObject:
+        """Write the summary of how far it came."""
+        self.summary = summary_of(self.run.contents())
+        self.run.write_summary(self.summary)
+        return self.summary
 
 
 def open_setup(
@@ -101,13 +105,9 @@ def open_setup(
     watch: LeaseWatch | None = None,
     is_retried: Callable[[str], bool] | None = None,
     on_ended: OnEnded | None = None,
-    on_complete: Callable[[Path], object] = lambda _directory: None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> OpenRun:
-    """Open the run directory of an experiment, whose models are served by `engines`. Raises what `open_run` raises.
-
-    `on_complete` receives the directory once it is closed with nothing left to play.
-    """
+    """Open the run directory of an experiment, whose models are served by `engines`. Raises what `open_run` raises."""
     environment = setup.environment()
     listeners: list[Callable[[JsonObject], object]] = [] if on_ended is None else [partial(on_ended, setup)]
 
@@ -150,7 +150,6 @@ def open_setup(
         done_before=run.written,
         to_begin=to_begin,
         listeners=listeners,
-        on_complete=partial(on_complete, setup.directory),
     )
 
 
@@ -169,63 +168,60 @@ def _ended(policies: Policies, source: Source, row: JsonObject) -> None:
     policies.ended(source, str(row["task_id"]), is_finished=row["failure"] is None)
 
 
-class Supply(Protocol):
-    """Where a stream gets the next experiment to play."""
+class Supply:
+    """The run directories that are left to be played, and the next one that this process may have.
 
-    @property
-    def ahead(self) -> float:
+    `opener` opens one, and raises RunLockedError when another process holds it. Where `is_free` says that no process is
+    known to be at work, `is_complete` says whether it is to be passed over.
+    """
+
+    def __init__(
+        self,
+        parts: Iterable[Setup],
+        opener: Callable[[Setup], OpenRun],
+        *,
+        ahead: float = inf,
+        is_free: Callable[[Setup], bool] = lambda _part: False,
+        is_complete: Callable[[Setup], bool] = lambda _part: False,
+    ) -> None:
+        self.ahead = ahead
         """The next one is opened when so many conversations of the last one have not begun."""
-        ...
+        self._left = list(parts)
+        self._opener = opener
+        self._is_free = is_free
+        self._is_complete = is_complete
 
     @property
     def is_over(self) -> bool:
         """Whether there is no further one, and none will come."""
-        ...
-
-    def open_next(self) -> OpenRun | None:
-        """Open the next one; None when there is none now. Waits for the disk."""
-        ...
-
-    def waits_for(self) -> str:
-        """In words, what there is none for now."""
-        ...
-
-
-class Listed:
-    """The experiments of a list, in its order."""
-
-    ahead: float = inf
-
-    def __init__(self, setups: Iterable[Setup], opener: Callable[[Setup], OpenRun]) -> None:
-        self._left = deque(setups)
-        self._opener = opener
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all have been opened."""
         return not self._left
 
-    def waits_for(self) -> str:
-        """There is always one, until it is over."""
-        return ""
-
     def open_next(self) -> OpenRun | None:
-        """Open the next one."""
-        return self._opener(self._left.popleft()) if self._left else None
+        """Open the first free one; None when there is none now. Waits for the disk."""
+        for part in tuple(self._left):
+            # The look at one in use is cheap; whether it is complete takes reading it.
+            if self._is_free(part) and self._is_complete(part):
+                self._left.remove(part)
+                continue
+            try:
+                opened = self._opener(part)
+            except RunLockedError:
+                continue
+            self._left.remove(part)
+            return opened
+        return None
+
+    def waits_for(self) -> str:
+        """Those that are left, in words, and who holds the first of them."""
+        held = [(part.layout.place.name, holder(part) or "nobody left a name") for part in self._left[:_NAMED_MAX]]
+        more = f" and {len(self._left) - len(held)} more" if len(self._left) > len(held) else ""
+        names = ", ".join(f"{name} ({owner})" for name, owner in held)
+        return f"{counted(len(self._left), 'shards')} that other processes hold: {names}{more}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joining:
-    """How a stream of claimed shards differs from one over a list."""
-
-    on_opened: Callable[[OpenRun], None]
-    """Receives each shard that was claimed."""
-    accounts: Callable[[], JsonObject] | None = None
-    """What the engines of this phase used so far, where shards are accounted for what was used while they were open."""
-    look_interval_s: float = 1.0
-    on_waiting: Callable[[str], object] = lambda _words: None
-    """Receives for what it waits, once the wait for a shard has taken `said_after_s`."""
-    said_after_s: float = inf
+def holder(part: Setup) -> Owner | None:
+    """Who has left a note at a shard, or has the whole run."""
+    return read_owner(Disk(), part.layout.place) or read_owner(Disk(), part.layout.root)
 
 
 class ConversationStream(Closing):
@@ -241,12 +237,15 @@ class ConversationStream(Closing):
         clock: Clock,
         *,
         done: int = 0,
-        first: OpenRun | None = None,
-        joining: Joining | None = None,
+        joins: Progress | None = None,
+        accounts: Callable[[], JsonObject] | None = None,
+        say: Callable[[str], object] = lambda _line: None,
     ) -> None:
         """`supply` makes the supply of a phase; `done` conversations of all experiments have ended already.
 
-        `first` is already open; it is closed with the stream, since the run's last records may go to its log.
+        A run directory that the `log` is of is left open. `joins` counts each one that is opened, where that is not
+        known before. `accounts` is what the engines of this phase used so far, where a run directory is accounted for
+        what was used while it was the one opened last. `say` receives for what a long wait is.
         """
         self.policies: Policies | None = None
         """Learns of each run directory that is opened."""
@@ -255,8 +254,9 @@ class ConversationStream(Closing):
         self._supply_of = supply
         self._clock = clock
         self._done = done
-        self._first = first
-        self._joining = joining
+        self._joins = joins
+        self._accounts = accounts
+        self._say = say
         self._supply: Supply | None = None
         self._ahead: Future[OpenRun | None] | None = None
         self._current: OpenRun | None = None
@@ -275,13 +275,14 @@ class ConversationStream(Closing):
     def begin(self, setups: Sequence[Setup]) -> None:
         """Play the experiments of a phase, once the phase before is over."""
         self._accounting_before = self._accounting
-        if self._first is not None:
-            self._adopt(self._first)
-            self._current = self._first
-            return
         self._booked = {}
         self._supply = self._supply_of(setups)
         self._open_ahead()
+
+    async def pass_over(self, setups: Sequence[Setup]) -> bool:
+        """Open and close the directories of experiments; False at the first one in which something is left to play."""
+        self.begin(setups)
+        return await self.take() is None
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -344,11 +345,11 @@ class ConversationStream(Closing):
         self._log.checkpoint(self._accounting)
         self._book()
         for each in self._open.values():
-            if each is not self._first:
+            if each.run is not self._log:
                 each.checkpoint(now_s)
 
     def close(self) -> None:
-        """Close what is still open, each with a summary of how far it came. Raises the first error of any."""
+        """Close what is still open but the log, each with a summary of how far it came. Raises the first error."""
         self._supply = None
         self._opener.shutdown(cancel_futures=True)
         ahead = self._ahead
@@ -357,12 +358,10 @@ class ConversationStream(Closing):
             self._open[opened.source] = opened
         self._ahead = None
         for each in self._open.values():
-            if each is not self._first:
+            if each.run is not self._log:
                 self._closing[self._closer.submit(each.close)] = each
         self._open.clear()
         self._closer.shutdown()
-        if self._first is not None:
-            self._first.close()
         failures = [fault for closing in self._closing if (fault := closing.exception()) is not None]
         self._closing.clear()
         if failures:
@@ -383,7 +382,7 @@ class ConversationStream(Closing):
                 return None
             opened, self._ahead = await asyncio.wrap_future(self._ahead), None
             if opened is not None:
-                if not self.begun:
+                if not self.begun and opened.run is not self._log:
                     # What makes the directory that of a grid is written before any run in it begins.
                     self._log.begin()
                     await asyncio.to_thread(self._log.drain)
@@ -391,14 +390,14 @@ class ConversationStream(Closing):
                 self._current = opened
                 self._open_ahead()
                 return opened
-            if self._joining is not None and self._supply is not None and self._is_supplied:
+            if (supply := self._supply) is not None and not supply.is_over:
                 now_s = self._clock.monotonic_s()
                 if self._open or waiting_since_s is None:
                     waiting_since_s = now_s  # What it has plays on, or has only just ended.
-                if not is_said and now_s - waiting_since_s >= self._joining.said_after_s:
+                if not is_said and now_s - waiting_since_s >= WAIT_SAID_S:
                     is_said = True
-                    self._joining.on_waiting(self._supply.waits_for())
-                await self._clock.sleep(self._joining.look_interval_s)
+                    self._say(f"waiting for {supply.waits_for()}")
+                await self._clock.sleep(LOOK_INTERVAL_S)
 
     @property
     def _is_supplied(self) -> bool:
@@ -416,11 +415,12 @@ class ConversationStream(Closing):
     def _adopt(self, opened: OpenRun) -> None:
         self._book()
         opened.began_at_s = self._clock.monotonic_s()
-        if self._joining is not None:
+        if self._joins is not None:
+            counts = opened.run.counts
             self._done += opened.done_before
-            self._joining.on_opened(opened)
-            if self._joining.accounts is not None:
-                opened.used = {"played_s": 0.0}
+            self._joins.join(planned=counts.planned, finished=counts.finished, failed=counts.failed)
+        if self._accounts is not None:
+            opened.used = {"played_s": 0.0}
         self._open[opened.source] = opened
         if self.policies is not None:
             self.policies.joined(opened.source, opened.run.counts.finished, opened.run.half_done())
@@ -428,20 +428,20 @@ class ConversationStream(Closing):
         self.begun += 1
 
     def _book(self) -> None:
-        """Account what engines used since the last time to the shard that was opened last, while one is open.
+        """Account what engines used since the last time to what was opened last, while anything is open.
 
-        Each shard counts itself what was recorded in it.
+        Each counts itself what was recorded in it.
         """
-        if self._joining is None or self._joining.accounts is None:
+        if self._accounts is None:
             return
-        used = without_counts(self._joining.accounts())
+        used = without_counts(self._accounts())
         if self._open:
             latest = next(reversed(self._open.values()))
             latest.used = merge_accounting(latest.used or {}, accounting_since(used, self._booked))
         self._booked = used
 
     def _close_if_over(self, opened: OpenRun) -> None:
-        if opened.left or not opened.is_exhausted or opened is self._first:
+        if opened.left or not opened.is_exhausted or opened.run is self._log:
             return
         self._book()
         del self._open[opened.source]

@@ -274,7 +274,7 @@ class RunLock:
         try:
             self._lock.acquire()
         except Timeout:
-            raise RunLockedError(_taken(self._directory, read_owner(self._disk, self._directory))) from None
+            raise _taken(self._directory, read_owner(self._disk, self._directory)) from None
         except OSError as fault:
             raise StoreError(f"cannot lock {path}: {fault}; check that it can be written") from fault
 
@@ -298,13 +298,13 @@ class RunLock:
             if (owner := read_owner(self._disk, directory)) is None:
                 continue
             if alive := is_alive(owner, self._machine):
-                raise RunLockedError(_taken(directory, owner))
+                raise _taken(directory, owner)
             if alive is None:
                 unknown[directory] = owner
             else:
                 dead[directory] = owner
         if (living := self._living(unknown)) is not None:
-            raise RunLockedError(_taken(living, unknown[living]))
+            raise _taken(living, unknown[living])
         for directory, owner in (dead | unknown).items():
             if directory != self._directory:
                 # The next one need not wait for it again. Whoever leaves another note there sees ours, and backs out.
@@ -372,12 +372,11 @@ def only_holder(disk: Disk, path: Path, taken: Callable[[], str]) -> Iterator[No
         lock.release()
 
 
-def _taken(directory: Path, owner: Owner | None) -> str:
+def _taken(directory: Path, owner: Owner | None) -> RunLockedError:
     """The error for a run that comes second, in another process or in this one."""
     if owner is not None and owner.pid == os.getpid():
-        return f"{directory} is being run already by this process: {owner}; wait for that run, or choose another `out`"
+        fact = f"{directory} is being run already by this process: {owner}"
+        return RunLockedError(fact, "wait for that run, or choose another `out`")
     who = " that has not left its name yet" if owner is None else f": {owner}"
-    return (
-        f"{directory} is being run by another process{who}; wait for it, stop it, or choose another directory with "
-        "--out"
-    )
+    fact = f"{directory} is being run by another process{who}"
+    return RunLockedError(fact, "wait for it, stop it, or choose another directory with --out")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,7 +14,6 @@ from syrupy.assertion import SnapshotAssertion
 import mac_runner
 from mac_runner.cli.process import Exit
 from mac_runner.errors import ConfigError, StoreError
-from mac_runner.runs import claims
 from mac_runner.store import Disk, session
 from mac_runner.store.testing import RunLock
 from mac_runner.types import JsonObject
@@ -284,7 +282,7 @@ def test_worker_waits_for_the_tables_of_a_grid_that_another_process_writes(
         other.sign_off()
         other.release()
 
-    monkeypatch.setattr(claims, "finish", partial(claims.finish, wait=let_go))
+    monkeypatch.setattr("mac_runner.runs.play.pause", let_go)
     at_once(command).done(told="waiting for the end of the run")
 
     assert table.read_bytes() == before

@@ -28,7 +28,7 @@ from mac_runner.reports import grid_status_json, status_json, status_text
 from mac_runner.runs import Player, RunRequest, set_up
 from mac_runner.runs.testing import (
     LOOK_INTERVAL_S,
-    Claims,
+    Supply,
     recorded_plan,
     repair_all,
     report_of,
@@ -306,7 +306,7 @@ class Shared:
     left_behind: set[str] = field(default_factory=set)
     looks_at_contents: int = 0
 
-    def claims(self, worker: int) -> Claims:
+    def claims(self, worker: int) -> Supply:
         """What a worker knows that has just come."""
 
         def open_claimed(part: Setup) -> OpenRun:
@@ -322,7 +322,7 @@ class Shared:
             return str(part) in self.complete
 
         names = [f"{number}-of-{self.of}" for number in range(1, self.of + 1)]
-        return Claims(
+        return Supply(
             [cast("Setup", name) for name in names],
             open_claimed,
             is_free=lambda part: str(part) not in self.held and str(part) not in self.left_behind,
@@ -473,6 +473,22 @@ def test_worker_that_waits_for_a_held_shard_says_so_once_and_does_not_count_it_a
     assert verified.report.ok, verified.report.findings
     accounting = read_run(out).accounting
     assert cast("float", accounting["played_s"]) <= cast("float", accounting["wall_s"]) < clock.looks
+
+
+@pytest.mark.ci
+def test_worker_that_waits_for_the_end_of_the_run_says_who_writes_it_and_gives_no_advice(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, said, let_go = written(own.parent / "small.yaml", asked()), list[str](), hold(own)
+    monkeypatch.setattr("mac_runner.runs.play.pause", lambda _delay_s: let_go())
+
+    player = Player(display=Said(), warn=said.append, is_process_ours=False)
+    player.play(set_up(RunRequest(file=file, shard=parse_shard(f"auto/{OF}"), out=own)))
+
+    (line,) = said
+    assert line.startswith(f"waiting for the end of the run: {own} is being run by another process: pid {os.getppid()}")
+    assert "--out" not in line
+    assert read_run(own).counts.done == CONVERSATIONS
 
 
 class LeapingClock(SystemClock):
