@@ -275,8 +275,7 @@ class Player:
         needs = [Need(found.left, bytes_min[slug]) for slug, found in surveys.items()]
 
         def open_combination(setup: Setup) -> OpenRun:
-            served = engines.served[setup.slug]
-            return open_setup(setup, served, self.clock, is_guarded=True, has_accounts=False, on_ended=self.on_ended)
+            return open_setup(setup, engines.served[setup.slug], self.clock, is_guarded=True, on_ended=self.on_ended)
 
         with open_grid(chosen.directory, asked=chosen.asked, clock=self.clock, needs=needs, say=say) as grid:
 
@@ -302,11 +301,10 @@ class Player:
     ) -> Iterator[_Opened]:
         """A place for this worker in the directory of a run or a grid, from which it claims shards of it."""
         claims.begin(chosen, left, self.clock)
-        watch, is_accounted = LeaseWatch(), chosen.grid is None
+        watch = LeaseWatch()
 
         def open_claimed(part: Setup) -> OpenRun:
-            served = engines.served[part.slug]
-            return open_setup(part, served, self.clock, has_accounts=is_accounted, watch=watch, on_ended=self.on_ended)
+            return open_setup(part, engines.served[part.slug], self.clock, watch=watch, on_ended=self.on_ended)
 
         with open_worker(chosen.directory, clock=self.clock) as worker:
             events = worker.layout.events
@@ -315,7 +313,7 @@ class Player:
                 supply=lambda setups: claims.supply_of(chosen, setups, left, open_claimed, events),
                 title=lambda begun: f"{chosen.name}, shards: {begun}",
                 end=lambda: Results({}, "this worker leaves, and its shards are free"),
-                is_accounted=is_accounted,
+                is_accounted=chosen.grid is None,
             )
 
     def _end_in_turn(self, chosen: ExperimentSet) -> None:

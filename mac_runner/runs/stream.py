@@ -101,13 +101,16 @@ def open_setup(
     clock: Clock,
     *,
     is_guarded: bool = False,
-    has_accounts: bool = True,
     watch: LeaseWatch | None = None,
     is_retried: Callable[[str], bool] | None = None,
     on_ended: OnEnded | None = None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> OpenRun:
-    """Open the run directory of an experiment, whose models are served by `engines`. Raises what `open_run` raises."""
+    """Open the run directory of an experiment, whose models are served by `engines`. Raises what `open_run` raises.
+
+    Engines are accounted for in the run, or in the grid that it is played as a part of.
+    """
+    is_part_of_grid = is_guarded or (setup.grid is not None and setup.lease is not None)
     environment = setup.environment()
     listeners: list[Callable[[JsonObject], object]] = [] if on_ended is None else [partial(on_ended, setup)]
 
@@ -126,7 +129,7 @@ def open_setup(
         lease=setup.lease,
         is_retried=is_retried,
         is_guarded=is_guarded,
-        engines=None if has_accounts else engines,
+        engines=engines if is_part_of_grid else None,
         watch=watch,
         transcript_bytes_min=setup.transcript_bytes_min,
         restore=setup.restoration(environment),
@@ -151,21 +154,6 @@ def open_setup(
         to_begin=to_begin,
         listeners=listeners,
     )
-
-
-def _in_loop(call: Callable[[JsonObject], None]) -> Callable[[JsonObject], None]:
-    """The same for other threads: it runs in the loop of now, unless that has ended."""
-    loop = asyncio.get_running_loop()
-
-    def later(row: JsonObject) -> None:
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(call, row)
-
-    return later
-
-
-def _ended(policies: Policies, source: Source, row: JsonObject) -> None:
-    policies.ended(source, str(row["task_id"]), is_finished=row["failure"] is None)
 
 
 class Supply:
@@ -422,9 +410,18 @@ class ConversationStream(Closing):
         if self._accounts is not None:
             opened.used = {"played_s": 0.0}
         self._open[opened.source] = opened
-        if self.policies is not None:
-            self.policies.joined(opened.source, opened.run.counts.finished, opened.run.half_done())
-            opened.listeners.append(_in_loop(partial(_ended, self.policies, opened.source)))
+        if (policies := self.policies) is not None:
+            loop, source = asyncio.get_running_loop(), opened.source
+
+            def ended(row: JsonObject) -> None:
+                is_finished = row["failure"] is None
+                with suppress(RuntimeError):  # The loop has ended meanwhile, and nobody asks any more.
+                    loop.call_soon_threadsafe(
+                        partial(policies.ended, source, str(row["task_id"]), is_finished=is_finished)
+                    )
+
+            policies.joined(source, opened.run.counts.finished, opened.run.half_done())
+            opened.listeners.append(ended)
         self.begun += 1
 
     def _book(self) -> None:
