@@ -134,7 +134,7 @@ USERS = {
     "jinja2": {"environments", "executors", "figures", "nano"},
     "json_repair": {"environments"},
     "msgspec": {
-        *("backends", "compared", "environments", "flat", "measures", "paired", "reports", "results"),
+        *("backends", "compared", "data", "environments", "flat", "measures", "paired", "reports", "results"),
         *("runs", "scheduler", "store", "structs", "types", "view_model", "viewer", "views"),
     },
     "ollama": {"backends"},

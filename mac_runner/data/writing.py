@@ -12,10 +12,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from mac_runner.data.files import Batcher, encoder, size_chars
 from mac_runner.data.sources import Source, Sources
@@ -25,7 +27,7 @@ from mac_runner.flat import FlatColumn, Row
 from mac_runner.store import Disk, encode_for_reading
 from mac_runner.store.rows import DoneRow
 from mac_runner.store.run_state import digest_of
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.structs import as_json, convert
 
 # Parts.
 
@@ -33,7 +35,6 @@ PART_CONVERSATIONS: Final = 2_000
 """How many numbers of the plan a part has."""
 STATE: Final = "_parts.json"
 SCHEMA: Final = "_schema.json"
-STATE_VERSION: Final = 1
 
 
 class PartName(NamedTuple):
@@ -41,13 +42,6 @@ class PartName(NamedTuple):
 
     run: int
     number: int
-
-
-class WrittenFile(NamedTuple):
-    """What a file came to."""
-
-    rows: int
-    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -114,58 +108,42 @@ def basis(sources: Sources, source: Source, table: str) -> str:
     return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
 
 
-@dataclass(slots=True)
-class State:
-    """What `_parts.json` says was written: by file, what it is made of, how large it is and how many rows it has."""
+class WrittenFile(msgspec.Struct, frozen=True):
+    """What a file is made of, and what it came to; nothing where it is not written yet."""
 
+    made_of: str = ""
+    conversations: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+
+
+class State(msgspec.Struct, kw_only=True):
+    """What `_parts.json` holds: the files of an export, by name."""
+
+    version: Literal[1] = 1
     runs: list[str]
-    files: dict[str, JsonObject] = field(default_factory=dict)
+    files: dict[str, WrittenFile] = {}
 
     def encode(self) -> bytes:
         """The contents of the file."""
-        files: JsonObject = {name: self.files[name] for name in sorted(self.files)}
-        return encode_for_reading({"version": STATE_VERSION, "runs": [*self.runs], "files": files})
-
-    def is_written(self, name: str, made_of: str, size_bytes: int | None) -> bool:
-        """Whether a file of this size, None if there is none, holds what it should."""
-        noted = self.files.get(name, {})
-        return size_bytes is not None and (noted.get("made_of"), noted.get("size_bytes")) == (made_of, size_bytes)
-
-    def note(self, name: str, *, made_of: str, conversations: int, written: WrittenFile) -> None:
-        """A file was written."""
-        self.files[name] = {"made_of": made_of, "conversations": conversations, **written._asdict()}
-
-    def conversations(self, name: str) -> int:
-        """How many conversations a file has the rows of."""
-        found = self.files.get(name, {}).get("conversations")
-        return found if isinstance(found, int) else 0
-
-    def rows(self, names: Iterable[str]) -> int:
-        """How many rows files have."""
-        found = (self.files.get(name, {}).get("rows") for name in names)
-        return sum(rows for rows in found if isinstance(rows, int))
+        in_order = msgspec.structs.replace(self, files=dict(sorted(self.files.items())))
+        return encode_for_reading(as_json(in_order))
 
 
 def read_state(disk: Disk, to: Path, runs: Sequence[str]) -> State:
     """What was exported to a directory before. Raises ConfigError for an export of other runs."""
     path = to / STATE
     if not disk.exists(path):
-        return State(list(runs))
+        return State(runs=[*runs])
     try:
-        found: JsonValue = json.loads(disk.read(path))
-        if not isinstance(found, dict) or found.get("version") != STATE_VERSION:
-            raise ValueError("it is of another version")
-        files = found.get("files")
-        held = {name: each for name, each in files.items() if isinstance(each, dict)} if isinstance(files, dict) else {}
+        found = convert(json.loads(disk.read(path)), State)
     except (ValueError, RecursionError) as fault:
         raise ConfigError(
             f"--to: {path} cannot be read ({fault}); name another directory, or remove this one"
         ) from None
-    if found.get("runs") != list(runs):
-        raise ConfigError(
-            f"--to: {to} holds an export of {found.get('runs')}, and this is {list(runs)}; name another directory"
-        )
-    return State(list(runs), held)
+    if found.runs != [*runs]:
+        raise ConfigError(f"--to: {to} holds an export of {found.runs}, and this is {[*runs]}; name another directory")
+    return found
 
 
 # Files.

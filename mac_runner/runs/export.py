@@ -235,10 +235,10 @@ class _Order(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """A part that was written, and what each of its files came to."""
+    """A part that was written, and of each of its files the rows and the bytes."""
 
     part: PartName
-    files: Mapping[str, WrittenFile]
+    files: Mapping[str, tuple[int, int]]
 
 
 class _Parts:
@@ -267,7 +267,7 @@ class _Parts:
         self._remove_others()
         if names:
             # So that every file is known, whenever this process ends.
-            state.files = {**{name: {} for name in names}, **state.files}
+            state.files = {**dict.fromkeys(names, WrittenFile()), **state.files}
             schema = schema_json(self._sources.tables, self._sources.prefix)
             disk.write_atomic(request.to / SCHEMA, [encode_for_reading(schema)])
             disk.write_atomic(request.to / STATE, [state.encode()])
@@ -279,7 +279,7 @@ class _Parts:
             files = [self._file(part, table, kind) for part in self._parts]
             yield Exported(
                 request.to / table / f"*.{kind}",
-                state.rows(files),
+                sum(state.files[name].rows for name in files if name in state.files),
                 ended,
                 planned,
                 sum(name in state.files for name in files),
@@ -293,9 +293,10 @@ class _Parts:
                 continue
             name = self._file(part, table, kind)
             size_bytes = self._sizes[table].get(Path(name).name)
-            if self._state.is_written(name, self._made_of(part, table), size_bytes):
+            noted = self._state.files.get(name, WrittenFile())
+            if (noted.made_of, noted.size_bytes) == (self._made_of(part, table), size_bytes):
                 continue
-            is_due = size_bytes is None or made.conversations >= _GROWTH * self._state.conversations(name)
+            is_due = size_bytes is None or made.conversations >= _GROWTH * noted.conversations
             if is_last or is_due or made.is_full:
                 yield Target(table, self._sources.columns(table), kind, self._request.to / name)
 
@@ -339,14 +340,10 @@ class _Parts:
             )
 
     def _note(self, written: _Written) -> None:
-        for name, file in written.files.items():
-            table = name.split("/")[0]
-            self._state.note(
-                name,
-                made_of=self._made_of(written.part, table),
-                conversations=self._parts[written.part].conversations,
-                written=file,
-            )
+        for name, (rows, size_bytes) in written.files.items():
+            made_of = self._made_of(written.part, name.split("/")[0])
+            conversations = self._parts[written.part].conversations
+            self._state.files[name] = WrittenFile(made_of, conversations, rows, size_bytes)
 
 
 def _all_written(orders: Iterable[_Order], jobs: int, disk: Disk) -> Iterator[_Written]:
@@ -394,9 +391,7 @@ def _write(order: _Order, disk: Disk | None = None) -> _Written:
     with writing(disk, order.targets, source.tables) as writer:
         for row in order.rows:
             writer.add(source, source.ended(row))
-    files = {
-        f"{one.target.table}/{one.target.path.name}": WrittenFile(one.rows, one.size_bytes) for one in writer.files
-    }
+    files = {f"{one.target.table}/{one.target.path.name}": (one.rows, one.size_bytes) for one in writer.files}
     return _Written(order.part, files)
 
 
