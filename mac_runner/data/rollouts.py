@@ -215,7 +215,7 @@ def prompt_table(environment: Callable[[], Environment]) -> FlatTable:
         for key, prompt in sent_prompts(ended.transcript, environment()):
             messages: list[JsonValue] = [{"role": one.role, "content": one.content} for one in prompt.messages]
             yield {
-                "conversation": ended.done.task_id,
+                "conversation": ended.task_id,
                 "turn": key,
                 "messages": cell("json", messages, "messages"),
                 "chars": prompt.size_chars,
@@ -304,7 +304,7 @@ class TrainingRun(NamedTuple):
 
     def seats(self, ended: Ended) -> dict[str, Seat]:
         """What each agent played, and what the outcome is worth to it."""
-        worth = ended.rewards
+        worth = ended.worth
         return {
             agent: Seat(_text(row, "role"), _text(row, "faction"), *worth.get(agent, ({}, None)))
             for row in self.agents(ended)

@@ -37,15 +37,7 @@ class Source(NamedTuple):
 
     def ended(self, done: DoneRow) -> Ended:
         """The conversation of an index row."""
-        contents = self.contents
-        return Ended(
-            done,
-            contents.resolved,
-            contents.acknowledged,
-            self.environment,
-            contents.traces,
-            self.check_rewards,
-        )
+        return Ended(self.contents, done, self.environment, self.check_rewards)
 
     def conversations(self) -> Iterator[Ended]:
         """The conversations that have ended, in task order."""

@@ -41,26 +41,27 @@ IndexCells: TypeAlias = Callable[[Sequence[DoneRow], JsonObject, Wanted], Mappin
 
 
 class Ended:
-    """One ended conversation: its index row, the experiment as recorded, and its transcript, read when it is needed.
+    """One conversation that has ended: its index row, and its transcript, read when it is first needed.
 
     `environment` gives the environment that played it, where its own method says the rewards; else None.
     """
 
     def __init__(
         self,
+        contents: Run,
         done: DoneRow,
-        experiment: JsonObject,
-        read: Callable[[JsonObject], JsonObject],
         environment: Callable[[], object | None] = lambda: None,
-        traces: Callable[[JsonObject], Traces] = lambda _transcript: {},
         check_rewards: Callable[[], None] = lambda: None,
     ) -> None:
+        self.contents = contents
         self.done = done
-        self.experiment = experiment
         self.environment = environment
-        self._read = read
-        self._traces = traces
         self._check_rewards = check_rewards
+
+    @property
+    def task_id(self) -> str:
+        """Its id, which names its files."""
+        return self.done.task_id
 
     @cached_property
     def row(self) -> JsonObject:
@@ -69,18 +70,22 @@ class Ended:
 
     @cached_property
     def transcript(self) -> JsonObject:
-        """Its transcript. Raises RunDirectoryError for one that is damaged."""
-        return self._read(self.row)
+        """All that is recorded of it. Raises RunDirectoryError naming the file where that is damaged."""
+        return self.contents.acknowledged(self.row)
+
+    @property
+    def traces(self) -> Traces:
+        """The tokens of its replies by turn, where `record_tokens` kept them; read from the disk each time.
+
+        Raises RunDirectoryError naming the file where that is damaged, and ConfigError where pyarrow is not installed.
+        """
+        return self.contents.traces(self.transcript)
 
     @cached_property
-    def rewards(self) -> dict[str, AgentRewards]:
-        """The rewards of each agent. Raises ConfigError where a weight is that of no reward of the run."""
+    def worth(self) -> dict[str, AgentRewards]:
+        """What it is worth to each agent. Raises ConfigError where a weight is that of no reward of the run."""
         self._check_rewards()
-        return rewards_by_agent(self.environment(), self.transcript, self.experiment)
-
-    def traces(self) -> Traces:
-        """Its token traces by turn. Raises RunDirectoryError where they are damaged."""
-        return self._traces(self.transcript)
+        return rewards_by_agent(self.environment(), self.transcript, self.contents.resolved)
 
 
 class Training(NamedTuple):
@@ -239,7 +244,7 @@ def _agents(own: Sequence[AgentColumns]) -> FlatTable:
             for row in join.rows(transcript):
                 more.setdefault(row["agent"], {}).update(row)
         is_rewarded = not wanted.isdisjoint(("rewards", "reward"))
-        rewards = ended.rewards if is_rewarded else {}
+        rewards = ended.worth if is_rewarded else {}
         for row in maker.rows(transcript):
             outcome, agent = transcript.get("outcome"), str(row["agent"])
             results = _results_of(outcome, agent) if "results" in wanted else None
@@ -395,9 +400,9 @@ _TRACE_COLUMNS: Final[Mapping[str, FlatColumn]] = {
 
 def _traces() -> FlatTable:
     def rows(ended: Ended, _wanted: Wanted) -> Iterator[Mapping[str, Cells]]:
-        traces = ended.traces()
+        traces = ended.traces
         for turn in objects(ended.transcript.get("turns")):
-            row: dict[str, Cells] = {"conversation": ended.done.task_id, "turn": str(turn["turn"])}
+            row: dict[str, Cells] = {"conversation": ended.task_id, "turn": str(turn["turn"])}
             if (trace := traces.get(str(turn["turn"]))) is not None:
                 row |= {
                     "prompt_ids": [*trace.prompt_ids],
@@ -421,7 +426,7 @@ def flat_table(name: str, export: Export) -> FlatTable:
         meaning,
         key,
         columns,
-        lambda ended, _wanted: rows(ended.transcript, ended.experiment),
+        lambda ended, _wanted: rows(ended.transcript, ended.contents.resolved),
         is_optional=is_optional,
     )
 

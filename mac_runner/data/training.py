@@ -57,7 +57,7 @@ def episode_rows(run: TrainingRun, ended: Ended) -> Iterator[Mapping[str, Cells]
     transcript: Any = ended.transcript
     seats = run.seats(ended)
     traces = {agent["agent_id"]: _Graph(agent, seats[agent["agent_id"]]) for agent in transcript["task"]["agents"]}
-    for each in run.samples(ended, ended.traces() or None):
+    for each in run.samples(ended, ended.traces or None):
         traces[each.rollout.agent].add(each)
     failure = transcript["failure"]
     standing: JsonObject = {
@@ -220,12 +220,11 @@ class Pairs:
     def rows(self, ended: Ended) -> Iterator[Mapping[str, Cells]]:
         """The pair of a turn, with the first conversation that leaves there."""
         rows = self._rows[_point(ended.row)]
-        if rows[0].task_id != ended.done.task_id:
+        if rows[0].task_id != ended.task_id:
             return
         arms: dict[str, _Arm] = {}
         for row in rows:
-            sibling = Ended(row, ended.experiment, self._run.contents.acknowledged, ended.environment)
-            if (found := self._reply(sibling)) is not None:
+            if (found := self._reply(Ended(ended.contents, row, ended.environment))) is not None:
                 text, is_usable, reward = found
                 arms.setdefault(text, _Arm(text, is_usable, [])).rewards.append(reward)
         ranked = sorted(arms.values(), key=lambda arm: arm.value)
@@ -284,7 +283,7 @@ _REPLY: Final = MESSAGES._replace(meaning="the reply, as one message")
 
 
 def _rollout_rows(run: TrainingRun, ended: Ended) -> Iterator[Mapping[str, Cells]]:
-    return map(rollout_row, run.rollouts(ended, ended.traces()))
+    return map(rollout_row, run.rollouts(ended, ended.traces))
 
 
 def _common(rollout: Rollout) -> dict[str, Cells]:

@@ -17,7 +17,6 @@ from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.problems import suggestion
 from mac_runner.registry import ENVIRONMENTS
 from mac_runner.results import section
-from mac_runner.rewards import rewards_by_agent
 from mac_runner.runs.recorded import recorded_experiment
 from mac_runner.store import Run
 from mac_runner.store.run import lost_words
@@ -81,7 +80,7 @@ def _check_rewards(run: Source) -> None:
     for ended in run.conversations():
         if not unseen:
             return
-        for found in rewards_by_agent(ended.environment(), ended.transcript, ended.experiment).values():
+        for found in ended.worth.values():
             seen.update(found.by_name)
         unseen -= seen
     if unseen and seen:

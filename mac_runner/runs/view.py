@@ -13,11 +13,13 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import msgspec
+
 from mac_runner.clock import SystemClock
 from mac_runner.data.files import arrow_batch, arrow_schema, batches, cells_of, check_arrow, size_chars
 from mac_runner.data.rollouts import Rollout
 from mac_runner.data.sources import Source, Sources
-from mac_runner.data.tables import OPEN_COLUMN, FlatTable, metadata_of, open_rows, schema_json
+from mac_runner.data.tables import OPEN_COLUMN, Ended, FlatTable, metadata_of, open_rows, schema_json
 from mac_runner.data.training import ROLLOUTS, check_format
 from mac_runner.errors import ConfigError
 from mac_runner.flat import Cells
@@ -34,7 +36,8 @@ from mac_runner.runs.trust import trust as import_code
 from mac_runner.store import is_grid, read_grid_standing, read_standing
 from mac_runner.store.mirror import NOT_HERE, is_url
 from mac_runner.store.rows import DoneRow
-from mac_runner.types import JsonObject, Prompt, TokenTrace
+from mac_runner.structs import decode, encode
+from mac_runner.types import JsonObject, Prompt
 from mac_runner.view_model import EventView
 from mac_runner.views.conversation import record_events
 from mac_runner.views.perspective import seen_events
@@ -247,10 +250,7 @@ class RunView:
     def _index(self) -> Mapping[str, Mapping[str, DoneRow]]:
         """By run, what is kept of the index row of each conversation."""
         return {
-            run.name: {
-                str(row["task_id"]): DoneRow.of({key: value for key, value in row.items() if key not in _LEFT_OUT})
-                for row in run.contents.rows()
-            }
+            run.name: {row.task_id: DoneRow(row.task_id, _kept(row)) for row in run.contents.json_rows()}
             for run in self._sources.runs
         }
 
@@ -300,6 +300,11 @@ def _default_columns(table: FlatTable, known: Iterable[str]) -> list[str]:
     return [name for name in known if name not in left_out]
 
 
+def _kept(row: DoneRow) -> bytes:
+    keys = decode(row.json, dict[str, msgspec.Raw])
+    return encode({key: value for key, value in keys.items() if key not in _LEFT_OUT})
+
+
 def _no_bar(_text: str, _steps: int) -> AbstractContextManager[Callable[[], object]]:
     return nullcontext(lambda: None)
 
@@ -311,47 +316,29 @@ def _standing(directory: Path) -> JsonObject:
     return status_json(read_standing(directory), now)
 
 
-class RecordedConversation:
+class RecordedConversation(Ended):
     """One conversation that has ended. Its transcript is read when it is first needed."""
 
     def __init__(self, run: Source, done: DoneRow) -> None:
+        super().__init__(run.contents, done, run.environment, run.check_rewards)
         self._run = run
-        self._ended = run.ended(done)
 
     def __repr__(self) -> str:
         return f"RecordedConversation({self.task_id}: {self.status})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _recorded_in, (self._run.contents.layout.directory.resolve(), self._ended.done)
-
-    @property
-    def task_id(self) -> str:
-        """Its id, which names its files."""
-        return self._ended.done.task_id
+        return _recorded_in, (self._run.contents.layout.directory.resolve(), self.done)
 
     @property
     def status(self) -> str:
         """`finished` or `failed`."""
-        return str(self._ended.row["status"])
+        return str(self.row["status"])
 
     @property
     def failure(self) -> str | None:
         """Why it failed."""
-        failure = self._ended.row.get("failure")
+        failure = self.row.get("failure")
         return None if failure is None else str(failure)
-
-    @property
-    def transcript(self) -> JsonObject:
-        """All that is recorded of it. Raises RunDirectoryError naming the file where that is damaged."""
-        return self._ended.transcript
-
-    @property
-    def traces(self) -> Mapping[str, TokenTrace]:
-        """The tokens of its replies by turn, where `record_tokens` kept them; read from the disk each time.
-
-        Raises RunDirectoryError naming the file where that is damaged, and ConfigError where pyarrow is not installed.
-        """
-        return self._ended.traces()
 
     @cached_property
     def ended(self) -> EndedConversation:
@@ -372,7 +359,7 @@ class RecordedConversation:
         """
         return {
             agent: {**one.by_name, **({} if one.total is None else {REWARD: one.total})}
-            for agent, one in self._ended.rewards.items()
+            for agent, one in self.worth.items()
         }
 
     @property
@@ -396,14 +383,14 @@ class RecordedConversation:
             raise ConfigError(f"only: {only!r} is one name; give a list: [{only!r}]")
         run = training_run(self._run, only)
         check_format(run, ROLLOUTS)
-        return run.rollouts(self._ended, self._ended.traces())
+        return run.rollouts(self, self.traces)
 
     def rows(self, table: str) -> list[Mapping[str, Cells]]:
         """Its rows of a table."""
         tables = self._run.tables
         if table not in tables:
             raise ConfigError(f"there is no table {table!r}{suggestion(table, tables)}")
-        return [*tables[table].rows(self._ended, frozenset(tables[table].columns))]
+        return [*tables[table].rows(self, frozenset(tables[table].columns))]
 
     def view(self, seat: str | None = None, *, truth: bool = False) -> str:
         """The conversation as text; with `seat` only what that agent saw, with `truth` what only the engine knew."""

@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pyarrow
@@ -37,8 +38,10 @@ def tables_for(transcript: JsonObject) -> Mapping[str, FlatTable]:
 def rows_of(
     table: FlatTable, transcript: JsonObject, experiment: JsonObject | None = None
 ) -> list[Mapping[str, Cells]]:
-    ended = Ended(DoneRow.of(index_row(transcript)), experiment or {}, lambda _row: transcript)
-    return [*table.rows(ended, frozenset(table.columns))]
+    contents: Any = SimpleNamespace(
+        resolved=experiment or {}, acknowledged=lambda _row: transcript, traces=lambda _transcript: {}
+    )
+    return [*table.rows(Ended(contents, DoneRow.of(index_row(transcript))), frozenset(table.columns))]
 
 
 def values_at(value: JsonValue, path: str, here: str = "") -> Iterator[JsonValue]:
