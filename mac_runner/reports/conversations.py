@@ -6,9 +6,10 @@ without being held.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -39,6 +40,18 @@ _LAST: Final = {
     "attempts": Column("number", is_listed=False),
     "failure": Column("word"),
 }
+_OF_ROW: Final[Mapping[str, Callable[[IndexRow], Value]]] = {
+    "number": attrgetter("index"),
+    "id": attrgetter("task_id"),
+    "status": attrgetter("status"),
+    "turns": attrgetter("counts.turns"),
+    "corrections": attrgetter("counts.corrections"),
+    "defaults": attrgetter("counts.defaults"),
+    "tokens": lambda row: row.counts.tokens.prompt + row.counts.tokens.completion,
+    "attempts": lambda row: len(row.failed_attempts) + 1,
+    "failure": attrgetter("reason"),
+}
+"""The value of each of these columns."""
 
 
 class Listed(NamedTuple):
@@ -51,9 +64,15 @@ class Listed(NamedTuple):
 
     def values(self, row: JsonObject | DoneRow) -> Mapping[str, Value]:
         """The values of an index row, or of one that is still JSON. Raises RunDirectoryError for a damaged one."""
-        found: IndexRow = row.parsed if isinstance(row, DoneRow) else parse_row(row)
-        metrics = metrics_of(found, self._taken) if found.metrics else {}
-        return {**_first(found), **self._own(found.outcome), **metrics, **_last(found)}
+        found = _parsed(row)
+        return {**self._played(found), **{name: value(found) for name, value in _OF_ROW.items()}}
+
+    def by_column(self, rows: Iterable[JsonObject | DoneRow]) -> Iterator[tuple[str, Iterator[Value]]]:
+        """The values of several rows, column by column. Raises RunDirectoryError for a damaged row."""
+        found = [*map(_parsed, rows)]
+        played = [*map(self._played, found)]
+        for name in self.columns:
+            yield name, map(_OF_ROW[name], found) if name in _OF_ROW else (values.get(name) for values in played)
 
     @property
     def row_kind(self) -> type[RecordedRow]:
@@ -82,6 +101,11 @@ class Listed(NamedTuple):
     def _taken(self) -> Collection[str]:
         return {*_FIRST, *self.own.of, *_LAST}
 
+    def _played(self, row: IndexRow) -> Mapping[str, Value]:
+        """What came of it: the values of its outcome and of its metrics."""
+        own = self._own(row.outcome)
+        return {**own, **metrics_of(row, self._taken)} if row.metrics else own
+
     def _own(self, outcome: object) -> Mapping[str, Value]:
         if isinstance(outcome, msgspec.Raw):
             try:
@@ -107,19 +131,8 @@ def listed_run(contents: Run) -> Listed:
     return how.with_metrics(contents.rows()) if contents.resolved.get("metrics") else how
 
 
-def _first(row: IndexRow) -> Mapping[str, Value]:
-    return {"number": row.index, "id": row.task_id, "status": row.status}
-
-
-def _last(row: IndexRow) -> Mapping[str, Value]:
-    return {
-        "turns": row.counts.turns,
-        "corrections": row.counts.corrections,
-        "defaults": row.counts.defaults,
-        "tokens": row.tokens.prompt + row.tokens.completion,
-        "attempts": len(row.failed_attempts) + 1,
-        "failure": row.reason,
-    }
+def _parsed(row: JsonObject | DoneRow) -> IndexRow:
+    return row.parsed if isinstance(row, DoneRow) else parse_row(row)
 
 
 def matching(

@@ -6,9 +6,9 @@ A hundred thousand rows are small as columns: a word is sent once, and each row 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,6 +18,10 @@ from mac_runner.results import Value
 from mac_runner.store.rows import DoneRow
 from mac_runner.types import JsonObject
 from mac_runner.view_model import ColumnView, IndexColumns, NumberColumn, WordColumn, WordsColumn
+
+T = TypeVar("T")
+
+_NUMBER: Final = (int, float)
 
 
 def column_views(how: Listed) -> tuple[ColumnView, ...]:
@@ -31,7 +35,7 @@ def index_columns(rows: Iterable[JsonObject | DoneRow], how: Listed, *, since: i
     Raises RunDirectoryError for a damaged row.
     """
     table = IndexTable(how)
-    table.add(rows)
+    table.add([*rows])
     return replace(table.columns(), since=since)
 
 
@@ -42,31 +46,21 @@ class IndexTable:
         self.rows = 0
         self.how = how
         self.version = version
-        self._words: dict[str, list[str | None]] = {}
-        self._lists: dict[str, list[tuple[str, ...]]] = {}
-        self._numbers: dict[str, list[float | None]] = {}
-        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
-        """The same words come again and again, and are kept once."""
-        for name, column in how.columns.items():
-            match column.kind:
-                case "word":
-                    self._words[name] = []
-                case "words":
-                    self._lists[name] = []
-                case "number" | "truth":
-                    self._numbers[name] = []
+        kinds = {name: column.kind for name, column in how.columns.items()}
+        self._words = {name: _Coded[str]() for name, kind in kinds.items() if kind == "word"}
+        self._lists = {name: _Coded[tuple[str, ...]]() for name, kind in kinds.items() if kind == "words"}
+        self._numbers = {name: list[float | None]() for name, kind in kinds.items() if kind in ("number", "truth")}
 
-    def add(self, rows: Iterable[JsonObject | DoneRow]) -> None:
+    def add(self, rows: Sequence[JsonObject | DoneRow]) -> None:
         """Add index rows, which may still be JSON. Raises RunDirectoryError for a damaged one, and then adds none."""
-        found = [*map(self.how.values, rows)]
-        self.rows += len(found)
-        for name, words in self._words.items():
-            words += [_word(values.get(name)) for values in found]
-        for name, lists in self._lists.items():
-            several = [tuple(words_of(values.get(name))) for values in found]
-            lists += map(self._known.setdefault, several, several)
-        for name, numbers in self._numbers.items():
-            numbers += [_number(values.get(name)) for values in found]
+        for name, values in self.how.by_column(rows):
+            if name in self._words:
+                self._words[name].add(map(_word, values))
+            elif name in self._lists:
+                self._lists[name].add(map(_words, values))
+            else:
+                self._numbers[name] += map(_number, values)
+        self.rows += len(rows)
 
     def columns(self, since: int = 0, most: int | None = None) -> IndexColumns:
         """The columns from row `since` on, or `most` rows of them, with the words that those rows have."""
@@ -76,35 +70,50 @@ class IndexTable:
         return IndexColumns(
             since=since,
             rows=until - since,
-            words={name: _word_column(words[part]) for name, words in self._words.items()},
-            lists={name: _words_column(lists[part]) for name, lists in self._lists.items()},
+            words={name: WordColumn(*words.part(part)) for name, words in self._words.items()},
+            lists={name: _words_column(*lists.part(part)) for name, lists in self._lists.items()},
             numbers={name: NumberColumn(tuple(numbers[part])) for name, numbers in self._numbers.items()},
             version=self.version,
         )
 
 
+class _Coded(Generic[T]):
+    """The values of a column by number: the same ones come again and again, and are kept once."""
+
+    def __init__(self) -> None:
+        self._known: dict[T, int] = {}
+        self._codes: list[int] = []
+
+    def add(self, values: Iterable[T | None]) -> None:
+        known = self._known
+        self._codes += [-1 if value is None else known.setdefault(value, len(known)) for value in values]
+
+    def part(self, part: slice) -> tuple[tuple[T, ...], tuple[int, ...]]:
+        """The values of some rows in the order in which they come, and their number in each of the rows, or -1."""
+        codes, known = self._codes[part], tuple(self._known)
+        numbers = _numbered(code for code in codes if code >= 0)
+        values = tuple(known[code] for code in numbers)
+        return values, tuple(map({**numbers, -1: -1}.__getitem__, codes))
+
+
 def _word(value: Value) -> str | None:
-    if value is None:
-        return None
-    return sys.intern(value if isinstance(value, str) else ", ".join(words_of(value)))
+    return value if value is None or isinstance(value, str) else ", ".join(words_of(value))
+
+
+def _words(value: Value) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else tuple(words_of(value))
 
 
 def _number(value: Value) -> float | None:
-    return value + 0 if isinstance(value, int | float) else None
+    return value + 0 if isinstance(value, _NUMBER) else None
 
 
-def _word_column(rows: Sequence[str | None]) -> WordColumn:
-    codes = _numbered(word for word in rows if word is not None)
-    return WordColumn(tuple(codes), tuple(-1 if word is None else codes[word] for word in rows))
+def _words_column(known: Sequence[tuple[str, ...]], codes: Sequence[int]) -> WordsColumn:
+    numbers = _numbered(chain.from_iterable(known))
+    lists = [tuple(map(numbers.__getitem__, words)) for words in known]
+    return WordsColumn(tuple(numbers), tuple(map(lists.__getitem__, codes)))
 
 
-def _words_column(rows: Sequence[tuple[str, ...]]) -> WordsColumn:
-    known = dict.fromkeys(rows)
-    codes = _numbered(chain.from_iterable(known))
-    lists = {words: tuple(map(codes.__getitem__, words)) for words in known}
-    return WordsColumn(tuple(codes), tuple(map(lists.__getitem__, rows)))
-
-
-def _numbered(words: Iterable[str]) -> dict[str, int]:
-    """Each word with its number, in the order in which they come."""
-    return {word: code for code, word in enumerate(dict.fromkeys(words))}
+def _numbered(values: Iterable[T]) -> dict[T, int]:
+    """Each value with its number, in the order in which they come."""
+    return {value: number for number, value in enumerate(dict.fromkeys(values))}

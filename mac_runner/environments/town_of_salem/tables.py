@@ -151,7 +151,7 @@ _SIDES_KEPT: Final = 1_000
 """A list has a hundred thousand games, and most have the same sides."""
 
 
-class _Part(msgspec.Struct, frozen=True):
+class _Part(msgspec.Struct, frozen=True, gc=False):
     """Who played for a faction, and whether it won. Several players of a game may have the same part."""
 
     definition: str
@@ -160,7 +160,7 @@ class _Part(msgspec.Struct, frozen=True):
     won: bool
 
 
-class _Listed(msgspec.Struct, frozen=True, tag_field="kind", tag="game"):
+class _Listed(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="game"):
     """What the list has of a game."""
 
     ending: str
@@ -180,13 +180,14 @@ def _sides(winners: frozenset[str], parts: frozenset[_Part]) -> Mapping[str, Val
 
     A faction's column has the agent definitions that played for it; `won_by` has those with a player who won.
     """
-    return {
-        "winner": sorted(winners | {part.faction for part in parts if part.won}),
-        **{faction: sorted({part.definition for part in parts if part.faction == faction}) for faction in _FACTIONS},
-        "definition": sorted({part.definition for part in parts}),
-        "model": sorted({part.model for part in parts}),
-        "won_by": sorted({part.definition for part in parts if part.won}),
+    found = {
+        "winner": winners | {part.faction for part in parts if part.won},
+        **{faction: {part.definition for part in parts if part.faction == faction} for faction in _FACTIONS},
+        "definition": {part.definition for part in parts},
+        "model": {part.model for part in parts},
+        "won_by": {part.definition for part in parts if part.won},
     }
+    return {name: tuple(sorted(words)) for name, words in found.items()}
 
 
 _COLUMNS: Final = Columns(
