@@ -34,8 +34,9 @@ def build_backend(
 
     The parameters are the fields of `BackendRequest`; `agents` are all agents of the experiment.
     """
-    if definition.record_tokens:
-        _check_traces_can_be_kept(name)
+    if definition.record_tokens and find_spec("pyarrow") is None:
+        text = f"true needs the package 'pyarrow', which is not installed; `{install_command('data')}` installs it"
+        raise MissingPackageError.at(("model_definitions", name, "record_tokens"), text)
     spec, decoding = definition.spec, decoding_of(definition)
     request = BackendRequest(
         name=name,
@@ -55,31 +56,19 @@ def build_backend(
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.startswith("mac_runner"):
             raise
-        raise MissingPackageError(
-            f"model_definitions.{name}.backend: {definition.backend!r} needs the package {missing.name!r}, which is "
-            f"not installed; `{install_command(definition.backend)}` installs it",
-            key=("model_definitions", name, "backend"),
-        ) from missing
+        text = f"{definition.backend!r} needs the package {missing.name!r}, which is not installed; "
+        text += f"`{install_command(definition.backend)}` installs it"
+        raise MissingPackageError.at(("model_definitions", name, "backend"), text) from missing
     if not isinstance(backend, Backend):
-        raise ConfigError(
-            f"model_definitions.{name}.backend: {definition.backend!r} builds a {type(backend).__name__}, which is no "
-            "backend; let its class inherit from mac_runner.backends.Backend",
-            key=("model_definitions", name, "backend"),
+        raise ConfigError.at(
+            ("model_definitions", name, "backend"),
+            f"{definition.backend!r} builds a {type(backend).__name__}, which is no backend; let its class inherit "
+            "from mac_runner.backends.Backend",
         )
     if can := spec.constrains(definition.backend_settings):
         backend.form = Form(name, decoding, can)
     backend.latency = definition.latency
     return backend
-
-
-def _check_traces_can_be_kept(name: str) -> None:
-    """Raises MissingPackageError where pyarrow is not installed, which the files of token traces need."""
-    if find_spec("pyarrow") is None:
-        raise MissingPackageError(
-            f"model_definitions.{name}.record_tokens: true needs the package 'pyarrow', which is not installed; "
-            f"`{install_command('data')}` installs it",
-            key=("model_definitions", name, "record_tokens"),
-        )
 
 
 def backend_on_fleet(

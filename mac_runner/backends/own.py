@@ -217,7 +217,12 @@ def _names(refused: Callable[[str], ConfigError], value: type, name: str, known:
 def _build(plugin: Plugin, value: type, honours: frozenset[str], request: BackendRequest[Any]) -> Backend:
     obeys = "leave it out, or, where the backend obeys it, add it to the `honours` of its class"
     request.refuse(Unsupported(settings=_SAMPLING - honours, remedy=obeys))
-    _check_packages(value, request)
+    for package in _of(value, "packages"):
+        try:
+            version(package)
+        except PackageNotFoundError:
+            text = f"{request.backend!r} needs the package {package!r}, which is not installed; install it"
+            raise MissingPackageError.at(("model_definitions", request.name, "backend"), text) from None
     traces = "leave it out, or give its replies a `trace` and the class `records_tokens = True`"
     request.refuse(Unsupported(tokens=not _of(value, "records_tokens"), remedy=traces))
     arguments = () if _of(value, "Settings") is None else (request.settings,)
@@ -246,16 +251,6 @@ def _built_by(plugin: Plugin, spec: BackendSpec[Any], request: BackendRequest[An
 def _not_made(plugin: Plugin, request: BackendRequest[Any], cause: BaseException, mend: str) -> ConfigError:
     text = f"{plugin.name!r} cannot be made: {place_of(cause)}; {mend}"
     return ConfigError.at(("model_definitions", request.name, "backend"), text)
-
-
-def _check_packages(value: type, request: BackendRequest[Any]) -> None:
-    """Refuse a model whose backend says that it needs a package that is not here."""
-    for package in _of(value, "packages"):
-        try:
-            version(package)
-        except PackageNotFoundError:
-            text = f"{request.backend!r} needs the package {package!r}, which is not installed; install it"
-            raise MissingPackageError.at(("model_definitions", request.name, "backend"), text) from None
 
 
 class _Adapted(Backend):

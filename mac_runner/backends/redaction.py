@@ -90,12 +90,12 @@ def required_key(variable: str, environ: Mapping[str, str], *, path: tuple[str, 
     try:
         key = key_in(environ, variable)
     except ConfigError as error:
-        raise ConfigError(f"{'.'.join(path)}: {error}", key=path) from None
+        raise ConfigError.at(path, str(error)) from None
     if key is None:
         # The user may have pasted the key itself, and some keys are valid names.
         name_shown = f" {variable}" if variable.isupper() or len(variable) <= _VARIABLE_CHARS_MAX else ""
         text = f"the environment variable{name_shown} is not set; set it to the key of the server"
-        raise ConfigError(f"{'.'.join(path)}: {text}", key=path)
+        raise ConfigError.at(path, text)
     return key
 
 

@@ -138,7 +138,7 @@ def said_of_template(*section: str, file: str | None) -> Iterator[None]:
         yield
     except (ConfigError, ConversationError) as fault:
         key = (*section, "template_file" if file else "template")
-        raise ConfigError(f"{'.'.join(key)}: {fault}", key=key) from fault
+        raise ConfigError.at(key, str(fault)) from fault
 
 
 def parts_of(template: Template, names: Sequence[str], values: Values) -> dict[str, str]:

@@ -80,16 +80,15 @@ class HeldFleet:
                 return each
         where = f"the fleet of pid {self.pid}"
         if name not in self.models:
-            raise ConfigError(
-                f"model_definitions.{name}: {where} does not serve {wanted.model!r} on {wanted.engine!r}; it serves "
-                f"{_in_words(self.models)}. Start a fleet from this experiment with mac-run fleet up, or leave --fleet "
-                "out",
-                key=("model_definitions", name),
+            raise ConfigError.at(
+                ("model_definitions", name),
+                f"{where} does not serve {wanted.model!r} on {wanted.engine!r}; it serves {_in_words(self.models)}. "
+                "Start a fleet from this experiment with mac-run fleet up, or leave --fleet out",
             )
-        raise ConfigError(
-            f"model_definitions.{name}.fleet_config: {where} has {'; '.join(_differences(self.models[name], wanted))}. "
-            "Write the same here, or start a fleet from this experiment with mac-run fleet up",
-            key=("model_definitions", name, "fleet_config"),
+        raise ConfigError.at(
+            ("model_definitions", name, "fleet_config"),
+            f"{where} has {'; '.join(_differences(self.models[name], wanted))}. Write the same here, or start a fleet "
+            "from this experiment with mac-run fleet up",
         )
 
 

@@ -138,10 +138,10 @@ def _fleet_config(setups: Iterable[Setup]) -> FleetConfig:
         config = setup.experiment.fleet or FleetConfig()
         if found is not None and config != found:
             with located(setup.loaded):
-                raise ConfigError(
-                    f"fleet: the combination {setup.slug} has other settings than those before it, and all "
-                    "combinations of a grid share one fleet; give them the same section, or run them one by one",
-                    key=("fleet",),
+                raise ConfigError.at(
+                    ("fleet",),
+                    f"the combination {setup.slug} has other settings than those before it, and all combinations of a "
+                    "grid share one fleet; give them the same section, or run them one by one",
                 )
         found = config
     return found or FleetConfig()

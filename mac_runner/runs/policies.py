@@ -160,7 +160,7 @@ def check_updates(engine: Engine, backend: Backend) -> None:
     """Raise ConfigError where the backend of an engine takes no new weights."""
     if (obstacle := backend.update_obstacle) is not None:
         key, kind = ("model_definitions", engine.model, "backend"), engine.definition.backend
-        raise ConfigError(f"{'.'.join(key)}: the backend {kind!r} cannot update weights: {obstacle}", key=key)
+        raise ConfigError.at(key, f"the backend {kind!r} cannot update weights: {obstacle}")
 
 
 def plan_policies(

@@ -36,7 +36,7 @@ from mac_runner.backends.redaction import Redactor
 from mac_runner.backends.server_text import own_reason, scalars_only, token_count, tokens_of
 from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.errors import FormRefusedError
-from mac_runner.types import FinishReason, JsonObject, JsonValue, Message, Prompt, Reply, Request, Sampling, TokenCount
+from mac_runner.types import FinishReason, JsonObject, JsonValue, Message, Prompt, Reply, Request, Sampling
 
 DECLINED: Final = "[refusal: I decline to answer]"
 """The text of a reply that the API withheld without a word of explanation."""
@@ -126,11 +126,15 @@ class AnthropicDialect(Dialect):
             text = OPEN_THOUGHT  # All tokens went into a thought that is not shown.
         if not text and stop not in _REASONS:
             raise malformed(f"stop_reason is {reason}, and there is no text")
+        usage: JsonObject = message.usage if isinstance(message.usage, dict) else {}
+        # The part of a prompt that the API keeps, and the part that it had kept, are counted beside the rest.
+        cached = usage.get("cache_read_input_tokens")
+        parts = (usage.get("input_tokens"), usage.get("cache_creation_input_tokens"), cached)
         return Reply(
             text=redactor.reply(text),
             thinking=None if thinking is None else redactor.reply(thinking),
             finish_reason=reason,
-            tokens=_tokens(message.usage if isinstance(message.usage, dict) else {}),
+            tokens=tokens_of(prompt=sum(map(token_count, parts)), completion=usage.get("output_tokens"), cached=cached),
         )
 
 
@@ -199,10 +203,3 @@ _REASONS: Final = {
     "max_tokens": FinishReason.LENGTH,
     "model_context_window_exceeded": FinishReason.LENGTH,
 }
-
-
-def _tokens(usage: JsonObject) -> TokenCount:
-    """The API counts the part of a prompt that it keeps, and the part that it had kept, beside the rest."""
-    cached = usage.get("cache_read_input_tokens")
-    parts = (usage.get("input_tokens"), usage.get("cache_creation_input_tokens"), cached)
-    return tokens_of(prompt=sum(map(token_count, parts)), completion=usage.get("output_tokens"), cached=cached)

@@ -90,7 +90,9 @@ class LoadedEngine:
     ) -> Self:
         """Load the model of entry `name`; `thinking` is what agents set. Raises ConfigError or EngineDeadError."""
         key = ("model_definitions", name, "nano_config")
-        _require_variables(config.chat_template_kwargs, (*key, "chat_template_kwargs"))
+        for variable in Tokenizer.reserved_variables & config.chat_template_kwargs.keys():
+            text = "the name means something else in every template"
+            raise ConfigError.at((*key, "chat_template_kwargs", variable), text)
         try:
             with boundary(EngineDeadError, "nano did not start"):
                 engine = AsyncEngine(engine_config(config))
@@ -199,12 +201,6 @@ class LoadedEngine:
     async def close(self) -> None:
         """End the engine."""
         await self._engine.shutdown()
-
-
-def _require_variables(settings: Mapping[str, JsonValue], key: tuple[str, ...]) -> None:
-    """Raises ConfigError for a name that no variable of a chat template can have."""
-    for name in Tokenizer.reserved_variables & settings.keys():
-        raise ConfigError.at((*key, name), "the name means something else in every template")
 
 
 def _renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue], *, key: tuple[str, ...]) -> Renderer:

@@ -201,15 +201,11 @@ def told(dialect: OllamaDialect, clock: Clock, redactor: Redactor) -> Iterator[N
         text = f"{type(error).__name__}: {redactor.quoted(str(error))}".rstrip(": ")
         raise SendingError(f"no connection: {text}", standing=Standing.GONE) from error
     except ValidationError as error:
-        raise malformed(_flaws(error)) from None
+        # The error itself would quote the answer.
+        places = [".".join(map(str, flaw["loc"])) for flaw in error.errors(include_url=False, include_input=False)]
+        raise malformed(f"{', '.join(places)} not of the right form") from None
     except (httpx.HTTPError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise malformed(f"{type(error).__name__}: {redactor.quoted(str(error))}") from None
-
-
-def _flaws(error: ValidationError) -> str:
-    """Where an answer is wrong, without quoting it as the error itself would."""
-    places = [".".join(map(str, flaw["loc"])) for flaw in error.errors(include_url=False, include_input=False)]
-    return f"{', '.join(places)} not of the right form"
 
 
 def _version_in(body: JsonObject) -> str:

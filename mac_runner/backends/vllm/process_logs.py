@@ -79,15 +79,12 @@ class EngineLog:
         """The last error in the log and the path of the log, for the end of an error message."""
         place = f"what it printed is in {self.path}"
         try:
-            cause = cause_in(self._tail())
+            with self.path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                cause = cause_in(file.read().decode("utf-8", "replace"))
         except OSError:
             return place
         return place if cause is None else f"its last error was {cause}; {place}"
-
-    def _tail(self) -> str:
-        with self.path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
 
 
 class ProcessLogs:
@@ -105,7 +102,10 @@ class ProcessLogs:
 
         Raises ConfigError for an unknown level of logging, and OSError from the disk; nothing is acquired then.
         """
-        level = _level()
+        level = os.environ.get(_LEVEL_VARIABLE, "INFO").upper()  # As vLLM reads it.
+        if level not in (levels := logging.getLevelNamesMapping()):
+            known = ", ".join(levels)
+            raise ConfigError(f"the environment's {_LEVEL_VARIABLE} is {level!r}; set one of {known}, or none")
         self._holders += 1
         self._count += 1
         try:
@@ -130,14 +130,6 @@ class ProcessLogs:
 
 
 PROCESS_LOGS: Final = ProcessLogs()
-
-
-def _level() -> str:
-    """How much vLLM logs: its own setting, in upper or lower case."""
-    level = os.environ.get(_LEVEL_VARIABLE, "INFO").upper()
-    if level not in (levels := logging.getLevelNamesMapping()):
-        raise ConfigError(f"the environment's {_LEVEL_VARIABLE} is {level!r}; set one of {', '.join(levels)}, or none")
-    return level
 
 
 def _set_up(directory: Path, level: str) -> frozenset[str]:

@@ -109,8 +109,8 @@ class AdapterEnvironment:
 def need_package(package: str, extra: str, environment: str) -> None:
     """Raises ConfigError with the command that installs it, where a package is missing."""
     if find_spec(package) is None:
-        raise ConfigError(
-            f"conversation_config.environment: {environment!r} needs the package {package}, which is not installed; "
-            f"`{install_command(extra)}` installs it",
-            key=("conversation_config", "environment"),
+        raise ConfigError.at(
+            ("conversation_config", "environment"),
+            f"{environment!r} needs the package {package}, which is not installed; `{install_command(extra)}` installs "
+            "it",
         )

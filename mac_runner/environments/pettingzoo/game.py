@@ -56,10 +56,8 @@ class PettingzooGame:
         self._agents: list[Any] = list(self._env.possible_agents)
         if len(self._agents) != players:
             names = ", ".join(map(str, self._agents))
-            raise ConfigError(
-                f"agent_definitions: there are {players}; pettingzoo:{game} is played by {len(self._agents)} ({names})",
-                key=("agent_definitions",),
-            )
+            text = f"there are {players}; pettingzoo:{game} is played by {len(self._agents)} ({names})"
+            raise ConfigError.at(("agent_definitions",), text)
         self._rules = settings.rules or rules_of(self._env)
         self._rewards = dict.fromkeys(range(players), 0.0)
         self._cut: set[int] = set()
@@ -136,10 +134,7 @@ class PettingzooGame:
         self._legal = tuple(first + place for place in allowed)
         names = self._settings.action_names
         if names and len(names) != count:
-            raise ConfigError(
-                f"settings.action_names: there are {len(names)}; {agent} has {count} actions",
-                key=("settings", "action_names"),
-            )
+            raise ConfigError.at(("settings", "action_names"), f"there are {len(names)}; {agent} has {count} actions")
         self._first = first
         self._seen = self._shown(observation)
         self._heard.append(Heard(self._seen, frozenset((player,)), None, "observation"))
@@ -150,11 +145,9 @@ class PettingzooGame:
         if self._settings.show == "render":
             drawn = self._env.render()
             if not isinstance(drawn, str):
-                raise ConfigError(
-                    f"settings.show: pettingzoo:{self._name} draws nothing in text (its render modes are "
-                    f"{self._env.metadata.get('render_modes')}); write observation",
-                    key=("settings", "show"),
-                )
+                modes = self._env.metadata.get("render_modes")
+                text = f"pettingzoo:{self._name} draws nothing in text (its render modes are {modes})"
+                raise ConfigError.at(("settings", "show"), f"{text}; write observation")
             return drawn.rstrip()
         words = in_words(observation)
         if words is None:

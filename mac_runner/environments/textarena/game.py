@@ -40,10 +40,8 @@ def opener_of(game: str, arguments: Mapping[str, JsonValue]) -> tuple[str, Opene
             allowed = player_counts(name, arguments)
             if not allowed or players in allowed:
                 raise
-            raise ConfigError(
-                f"agent_definitions: there are {players}; {name} is played by {_listed(allowed)} agents",
-                key=("agent_definitions",),
-            ) from fault
+            text = f"there are {players}; {name} is played by {_listed(allowed)} agents"
+            raise ConfigError.at(("agent_definitions",), text) from fault
 
     return name, open_game
 

@@ -48,10 +48,7 @@ def check_arguments(name: str, arguments: Mapping[str, JsonValue]) -> None:
     for key in arguments:
         if key not in taken:
             allowed = suggestion(key, taken) or "; it takes none"
-            raise ConfigError(
-                f"settings.arguments.{key}: the game {name} has no such argument{allowed}",
-                key=("settings", "arguments", key),
-            )
+            raise ConfigError.at(("settings", "arguments", key), f"the game {name} has no such argument{allowed}")
 
 
 def begun(name: str, arguments: Mapping[str, JsonValue], players: int, seed: int, chance: OwnChance) -> Any:

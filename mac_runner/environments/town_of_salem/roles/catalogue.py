@@ -121,10 +121,10 @@ def catalogue_of(ids: tuple[str, ...] | None) -> Catalogue:
 @cache
 def _recorded(ids: tuple[str, ...]) -> Catalogue:
     if gone := [role_id for role_id in ids if role_id not in _all.roles]:
-        raise ConfigError(
-            f"game.roles: the run began with roles that are not there now: {', '.join(gone)}; import the code that "
-            "registers them (--trust, where the run names it), or use the version that played it",
-            key=("game", "roles"),
+        raise ConfigError.at(
+            ("game", "roles"),
+            f"the run began with roles that are not there now: {', '.join(gone)}; import the code that registers them "
+            "(--trust, where the run names it), or use the version that played it",
         )
     return _all if ids == tuple(_all.roles) else Catalogue(_all.roles[role_id] for role_id in ids)
 

@@ -134,7 +134,7 @@ def _fill(slots: Sequence[str], chance: Random) -> list[str] | None:
 
 
 def _refusal(why: str) -> ConfigError:
-    return ConfigError(f"game.lobby: {why}", key=("game", "lobby"))
+    return ConfigError.at(("game", "lobby"), why)
 
 
 def _check(slots: tuple[str, ...]) -> None:
