@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mac_runner.runs.calibration import EngineName, calibrate
-from mac_runner.runs.cost import Cost, CostRequest, cost_of
+from mac_runner.runs.cost import Cost, CostRequest, Recorded, Resampled, cost_of, recorded_conversations
 from mac_runner.runs.engines import DESCRIPTORS_MIN, Engine, EnginePlan, bound, plan_engines
 from mac_runner.runs.event_loop import COLLECTION_OBJECTS, rare_collections, run
 from mac_runner.runs.export import Exported, ExportRequest, export, exported, followed
@@ -18,7 +18,6 @@ from mac_runner.runs.recorded import (
 )
 from mac_runner.runs.replays import Replays
 from mac_runner.runs.report import report_of, run_data
-from mac_runner.runs.resampling import Recorded, Resampled, recorded_conversations
 from mac_runner.runs.stream import LOOK_INTERVAL_S, OpenRun, Supply
 from mac_runner.runs.summary import run_tables, summary_of
 from mac_runner.runs.tables import run_sources
