@@ -27,6 +27,7 @@ SHOWN_MAX = 5
 KILLED_RUNS = "tests/faults/test_kills.py::test_run_killed_again_and_again_ends_like_one_that_was_not"
 KILLED_GRIDS = "tests/faults/test_kills.py::test_grid_killed_again_and_again_ends_like_one_that_was_not"
 KILLED_WORKERS = "tests/faults/test_kills.py::test_workers_killed_and_stopped_at_random_leave_what_one_run_leaves"
+PAUSED_WORKERS = "tests/faults/test_kills.py::test_worker_stopped_for_longer_than_its_lease_goes_on_and_doubles_nothing"
 ANSWERS = "tests/backends/test_contract.py::test_whatever_is_answered_with_200_fails_conversations_at_most"
 REFUSALS = "tests/backends/test_refusals.py::test_words_mean_the_same_in_every_body_whatever_their_numbers"
 SURROUNDINGS = "tests/cli/test_servers.py::test_settings_that_an_environment_has_for_other_clients_change_nothing"
@@ -43,6 +44,7 @@ WHAT = {
     KILLED_RUNS: "kills at random changes of the disk and replies: nothing lost, nothing doubled",
     KILLED_GRIDS: "kills of a grid that is played as a whole and by workers: what an undisturbed one leaves",
     KILLED_WORKERS: "workers of one directory, killed and stopped: what one run leaves",
+    PAUSED_WORKERS: "workers stopped for longer than their leases: what one run leaves",
     "history": "random histories of runs, workers, grids, kills, steals, retries, merges and power cuts",
     ANSWERS: "odd answers with status 200 over each protocol: conversations fail at most",
     REFUSALS: "refusals in the words of each server, with other numbers: the same meaning in every body",
@@ -105,7 +107,8 @@ FIGURES: tuple[Figure | Scaled, ...] = (
     Scaled("A1", KILLED_RUNS, 16, 2_000, 0.06),
     Scaled("A5", KILLED_WORKERS, 8, 240, 0.02),
     Scaled("A8", KILLED_GRIDS, 12, 240, 0.01),
-    Figure("A3", "history", 5_000, 0.04, first=1_000, chunk=25),
+    Scaled("A9", PAUSED_WORKERS, 3, 60, 0.01),
+    Figure("A3", "history", 5_000, 0.03, first=1_000, chunk=25),
     Scaled("P1", LANES, 150, 10_000, 0.01),
     Scaled("F1", "tests/fleet/test_stress.py", 12, 600, 0.02),
     Scaled("F2", "tests/fleet/test_storms.py", 250, 20_000, 0.03),

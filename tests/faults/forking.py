@@ -21,19 +21,28 @@ from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import NoReturn
+from unittest.mock import patch
 
 from mac_runner.backends.testing import ScriptedBackend
 from mac_runner.cli import commands  # noqa: F401 - behind the server, and not behind each child
 from mac_runner.cli import main as mac_run
 from mac_runner.errors import TransientBackendError
 from mac_runner.store import System, writer
-from mac_runner.store.testing import entry
+from mac_runner.store.testing import Machine, entry
 from mac_runner.types import JsonObject, Reply, Request
 from tests.patience import wait_for
+from tests.store.player import BrokenLock
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
 CHANGES = ("create", "write", "fsync", "link", "replace", "unlink", "make_directory", "fsync_directory")
+ELSEWHERE = {
+    "store.lock.FileLock": BrokenLock,
+    "store.lock.Machine.filesystem": lambda _machine, _path: "nfs4",
+    "store.lock.LEASE_INTERVAL_S": 0.2,
+    "store.writer.LEASE_INTERVAL_S": 0.2,
+    "runs.claims.LOOK_INTERVAL_S": 0.02,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +52,8 @@ class Extras:
     `lost_replies_every`: the engine makes every so manieth reply and loses it. `spare_memory_mib`: what the child may
     take beside what it has, while each of its replies takes a mebibyte for good. `signals`: the child gets them in the
     middle of a reply, `after_replies`, or before a change of its disk, `after_changes`. `is_slower_than_disk`: the
-    engine gets no request while something is not written. `program`: what the child runs in place of `mac-run`, as
+    engine gets no request while something is not written. `machine`: where the child is; its files are on a server that
+    grants locks to everybody, and leases are short. `program`: what the child runs in place of `mac-run`, as
     `module:function`; it gets the arguments.
     """
 
@@ -54,6 +64,7 @@ class Extras:
     after_replies: int | None = None
     after_changes: int | None = None
     is_slower_than_disk: bool = False
+    machine: str | None = None
     program: str | None = None
 
 
@@ -195,6 +206,10 @@ def _add(extras: Extras) -> None:
         notes.append(lambda request: _lose(made, every))
     if extras.is_slower_than_disk:
         writer.WRITE_BACKLOG_ITEMS_MAX = 1  # type: ignore[misc]
+    if extras.machine is not None:
+        patch.object(Machine, "identity", extras.machine).start()
+        for name, value in ELSEWHERE.items():
+            patch(f"mac_runner.{name}", value).start()
     if extras.after_replies is not None:
         count_reply = _signalling(extras.signals, extras.after_replies)
         notes.append(lambda request: count_reply())

@@ -160,19 +160,6 @@ class Batches:
             raise
 
 
-class BrokenLock:
-    """A lock that everybody is granted, and believes to hold."""
-
-    def __init__(self, _path: Path, **_settings: bool) -> None:
-        self.is_locked = False
-
-    def acquire(self) -> None:
-        self.is_locked = True
-
-    def release(self) -> None:
-        self.is_locked = False
-
-
 class Process:
     """A process at work; its calls reach the disk until it is killed, which may be after so many of them."""
 
@@ -499,7 +486,7 @@ def play(seed: int) -> None:
     """Live a history to its end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mac_runner.store.session.Writer", Batches)
-        patch.setattr("mac_runner.store.lock.FileLock", BrokenLock)
+        patch.setattr("mac_runner.store.lock.FileLock", player.BrokenLock)
         history = History(seed)
         history.live()
         history.finish()

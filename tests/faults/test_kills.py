@@ -23,6 +23,7 @@ from tests.faults.forking import Ended, Extras, Forking
 from tests.faults.talks import CAPACITY, Talks
 from tests.faults.tier import SCALE
 from tests.kit import stale_files
+from tests.patience import wait_for
 from tests.tiers import some
 
 KILLS = 4 * SCALE
@@ -210,6 +211,39 @@ def test_workers_killed_and_stopped_at_random_leave_what_one_run_leaves(
     # What an engine did again: replies that nobody had written down when a kill came, one for each slot at most.
     made = witness.read_text().splitlines()
     assert len(made) - len({*made}) <= CAPACITY * DEATHS * WORKERS
+
+
+PAUSES = 3 * SCALE
+FEW, FEW_SHARDS = 12, 2
+
+
+@pytest.mark.ci
+def test_worker_stopped_for_longer_than_its_lease_goes_on_and_doubles_nothing(tmp_path: Path, forking: Forking) -> None:
+    """Another machine takes its shard. It is stopped too, perhaps, and the first one takes that again."""
+    single, taken = Talks(conversations=FEW, out=tmp_path / "single"), 0
+    assert forking.run(*single.args()).code == Exit.OK
+    for seed in range(PAUSES):
+        chance, shared = Random(seed), Talks(conversations=FEW, out=tmp_path / str(seed))
+
+        def start(machine: str, after: int, command: tuple[str, ...] = tuple(shared.args())) -> int:
+            extras = Extras(machine=machine, signals=[signal.SIGSTOP], after_replies=after, is_slower_than_disk=True)
+            pid = forking.start(*command, "--shard", f"auto/{FEW_SHARDS}", "--quiet", extras=extras)
+            at_rest = {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}
+            wait_for(lambda: psutil.Process(pid).status() in at_rest, "its stop or its end")
+            return pid
+
+        workers = [start("first", chance.randrange(1, 60)), start("second", chance.randrange(1, 200))]
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+            assert (ended := forking.ended(pid)).code == Exit.OK, ended.err
+
+        # Beside one for each shard, and one that ends the run.
+        taken += len([*(shared.out / "journal").iterdir()]) - FEW_SHARDS - 1
+        same_results(shared.run_dir, single.run_dir)
+        assert verify(shared.out) == Exit.OK
+        assert stale_files(shared.out) == []
+        assert not (shared.out / LEASES).exists()
+    assert taken >= PAUSES // 2
 
 
 def same_results(shared: RunDir, single: RunDir) -> None:
