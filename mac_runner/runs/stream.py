@@ -245,7 +245,7 @@ class ConversationStream(Closing):
         self._joins = joins
         self._accounts = accounts
         self._say = say
-        self._supply: Supply | None = None
+        self._supply = supply(())
         self._ahead: Future[OpenRun | None] | None = None
         self._current: OpenRun | None = None
         self._open: dict[Source, OpenRun] = {}
@@ -338,7 +338,7 @@ class ConversationStream(Closing):
 
     def close(self) -> None:
         """Close what is still open but the log, each with a summary of how far it came. Raises the first error."""
-        self._supply = None
+        self._supply = self._supply_of(())
         self._opener.shutdown(cancel_futures=True)
         ahead = self._ahead
         is_opened = ahead is not None and not ahead.cancelled() and ahead.exception() is None
@@ -360,7 +360,7 @@ class ConversationStream(Closing):
         waiting_since_s, is_said = None, False
         while True:
             # Before any wait for room: the only experiment stays open to the end, so room would never come.
-            if self._ahead is None and not self._is_supplied:
+            if self._ahead is None and self._supply.is_over:
                 return None
             while len(self._open) + len(self._closing) >= self._open_max:
                 self._has_room.clear()
@@ -378,26 +378,20 @@ class ConversationStream(Closing):
                 self._current = opened
                 self._open_ahead()
                 return opened
-            if (supply := self._supply) is not None and not supply.is_over:
+            if not self._supply.is_over:
                 now_s = self._clock.monotonic_s()
                 if self._open or waiting_since_s is None:
                     waiting_since_s = now_s  # What it has plays on, or has only just ended.
                 if not is_said and now_s - waiting_since_s >= WAIT_SAID_S:
                     is_said = True
-                    self._say(f"waiting for {supply.waits_for()}")
+                    self._say(f"waiting for {self._supply.waits_for()}")
                 await self._clock.sleep(LOOK_INTERVAL_S)
-
-    @property
-    def _is_supplied(self) -> bool:
-        """Whether a further experiment may come."""
-        return self._supply is not None and not self._supply.is_over
 
     def _open_ahead(self) -> None:
         """Open the next experiment on a thread of its own, if it is wanted soon."""
-        supply, current = self._supply, self._current
-        if self._ahead is not None or supply is None or supply.is_over:
-            return
-        if current is None or current.to_begin <= supply.ahead:
+        current, supply = self._current, self._supply
+        is_due = current is None or current.to_begin <= supply.ahead
+        if self._ahead is None and is_due and not supply.is_over:
             self._ahead = self._opener.submit(supply.open_next)
 
     def _adopt(self, opened: OpenRun) -> None:
