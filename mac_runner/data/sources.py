@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, TypeAlias
 from mac_runner.data.tables import Ended, FlatTable, tables_of
 from mac_runner.errors import ConfigError
 from mac_runner.flat import Cells, FlatColumn, value_at
-from mac_runner.measures import ResultsSpec
 from mac_runner.registry import EnvironmentSpec, environment_spec
 from mac_runner.reports.grid import value_columns
 from mac_runner.store import Run, begun_combinations, is_grid, read_grid, read_run
@@ -19,7 +18,6 @@ _RUN = FlatColumn("text", "the directory of the run")
 _COMBINATION = FlatColumn("text", "the directory of the combination of a grid")
 
 Prefix: TypeAlias = Mapping[str, Cells]
-ResultsOf: TypeAlias = Callable[[Run], ResultsSpec | None]
 
 
 class Source(NamedTuple):
@@ -60,10 +58,10 @@ class Sources(NamedTuple):
         return found.columns if is_bare else {**self.prefix, **found.columns}
 
 
-def recorded_results(contents: Run) -> ResultsSpec | None:
-    """How the outcomes of a run are counted; None where its environment does not say, or its code was not loaded."""
+def source_of(contents: Run) -> Source:
+    """A run with its tables: those of its environment only where that says, and its code was loaded."""
     spec = recorded_spec(contents)
-    return None if spec is None or spec.results is None else spec.results()
+    return Source(contents, tables_of(None if spec is None or spec.results is None else spec.results()), {})
 
 
 def recorded_spec(contents: Run) -> EnvironmentSpec[Any] | None:
@@ -73,11 +71,11 @@ def recorded_spec(contents: Run) -> EnvironmentSpec[Any] | None:
     return environment_spec(name, digest if isinstance(digest, str) else "")
 
 
-def sources_of(directories: Sequence[Path], results_of: ResultsOf = recorded_results) -> Sources:
+def sources_of(directories: Sequence[Path]) -> Sources:
     """The runs of directories. Raises RunDirectoryError where there are none, or a grid in which none has begun."""
     if not directories:
         raise ConfigError("no run is named; name one, or several")
-    parts = [_of_one(directory, results_of) for directory in directories]
+    parts = [_of_one(directory) for directory in directories]
     if len(parts) == 1:
         return parts[0]
     names = _names(directories)
@@ -103,28 +101,24 @@ def _names(directories: Sequence[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _of_one(directory: Path, results_of: ResultsOf) -> Sources:
+def _of_one(directory: Path) -> Sources:
     if not is_grid(directory):
-        contents = read_run(directory)
-        tables = tables_of(results_of(contents))
-        return Sources([Source(contents, tables, {})], {}, tables, [contents.experiment_name])
+        run = source_of(read_run(directory))
+        return Sources([run], {}, run.tables, [run.contents.experiment_name])
     begun, record = begun_combinations(directory), read_grid(directory)
-    contents_of = [read_run(directory / entry.slug) for entry in begun]
-    tables_by_run = [tables_of(results_of(contents)) for contents in contents_of]
-    columns = {name for tables in tables_by_run for table in tables.values() for name in table.columns}
+    found = [source_of(read_run(directory / entry.slug)) for entry in begun]
+    columns = {name for run in found for table in run.tables.values() for name in table.columns}
     values = value_columns([entry.values for entry in begun], {"combination", "run", *columns})
     prefix = {
         "combination": _COMBINATION,
         **{column.name: FlatColumn(column.kind, "what the grid varies") for column in values},
     }
     runs = [
-        Source(
-            contents,
-            tables,
-            {"combination": entry.slug, **{column.name: column.cells[place] for column in values}},
-            entry.slug,
+        run._replace(
+            prefix={"combination": entry.slug, **{column.name: column.cells[place] for column in values}},
+            name=entry.slug,
         )
-        for place, (entry, contents, tables) in enumerate(zip(begun, contents_of, tables_by_run, strict=True))
+        for place, (entry, run) in enumerate(zip(begun, found, strict=True))
     ]
     return _checked(runs, prefix, {"combination"}, [record.name if record is not None else ""])
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from mac_runner.clock import SystemClock, pause
 from mac_runner.data.files import CSV, FORMATS, PARQUET, check_arrow
-from mac_runner.data.sources import Sources
+from mac_runner.data.sources import Sources, source_of
 from mac_runner.data.tables import schema_json
 from mac_runner.data.training import FORMATS as TRAINING_FORMATS
 from mac_runner.data.writing import (
@@ -40,7 +40,7 @@ from mac_runner.data.writing import (
 from mac_runner.errors import ConfigError, ShortageError
 from mac_runner.flat import Cells
 from mac_runner.problems import suggestion
-from mac_runner.runs.tables import run_source, run_sources
+from mac_runner.runs.tables import run_sources, with_environment
 from mac_runner.runs.trust import trust as import_code
 from mac_runner.runs.view import PathLike, RunView, directory_of, paths_of
 from mac_runner.store import Disk, Run, encode_for_reading
@@ -386,8 +386,8 @@ def _write(order: _Order, disk: Disk | None = None) -> _Written:
     disk = disk or Disk()
     if order.is_trusted:
         _import_once(order.layout.directory)
-    contents = Run(order.layout, order.resolved, disk=disk)
-    source = run_source(contents, order.only)._replace(prefix=order.prefix)
+    run = Run(order.layout, order.resolved, disk=disk)
+    source = with_environment(source_of(run), order.only)._replace(prefix=order.prefix)
     with writing(disk, order.targets, source.tables) as writer:
         for row in order.rows:
             writer.add(source, source.ended(row))

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from mac_runner.config.experiment import REWARDS
 from mac_runner.data.rollouts import PROMPTS, SEAT_COLUMNS, TrainingRun, prompt_table
-from mac_runner.data.sources import Source, Sources, recorded_results, recorded_spec, sources_of
-from mac_runner.data.tables import tables_of
+from mac_runner.data.sources import Source, Sources, recorded_spec, sources_of
 from mac_runner.data.training import FORMATS as TRAINING_FORMATS
 from mac_runner.data.training import training_tables
 from mac_runner.environments import build_environment
@@ -18,7 +17,6 @@ from mac_runner.problems import suggestion
 from mac_runner.registry import ENVIRONMENTS
 from mac_runner.results import section
 from mac_runner.runs.recorded import recorded_experiment
-from mac_runner.store import Run
 from mac_runner.store.run import lost_words
 
 
@@ -28,18 +26,13 @@ def run_sources(directories: Sequence[Path], only: Sequence[str] = ()) -> Source
 
     `only` are the models and agent definitions that trainers learn from; empty for all.
     """
-    sources = sources_of(directories, recorded_results)
+    sources = sources_of(directories)
     for contents in (source.contents for source in sources.runs):
         if contents.lost:
             raise RunDirectoryError(lost_words(contents.layout.directory, contents.lost))
-    runs = [_with_environment(run, only) for run in sources.runs]
+    runs = [with_environment(run, only) for run in sources.runs]
     needing = {name: runs[0].tables[name] for name in (PROMPTS, *TRAINING_FORMATS)}
     return sources._replace(runs=runs, tables={**sources.tables, **needing})
-
-
-def run_source(contents: Run, only: Sequence[str] = ()) -> Source:
-    """One run with all tables."""
-    return _with_environment(Source(contents, tables_of(recorded_results(contents)), {}), only)
 
 
 def training_run(run: Source, only: Sequence[str]) -> TrainingRun:
@@ -53,7 +46,7 @@ def training_run(run: Source, only: Sequence[str]) -> TrainingRun:
     )
 
 
-def _with_environment(run: Source, only: Sequence[str]) -> Source:
+def with_environment(run: Source, only: Sequence[str]) -> Source:
     """A run with the tables of prompts and of trainers, and the rewards."""
     training = training_run(run, only)
     # The results of a built-in environment say its rewards.
