@@ -40,7 +40,7 @@ from mac_runner.structs import decode, encode
 from mac_runner.types import JsonObject, Prompt
 from mac_runner.view_model import EventView
 from mac_runner.views.conversation import record_events
-from mac_runner.views.perspective import seen_events
+from mac_runner.views.perspective import seen
 from mac_runner.views.text import transcript_text
 
 if TYPE_CHECKING:
@@ -401,8 +401,8 @@ class RecordedConversation(Ended):
         check_seat(self.transcript, seat)
         record = json_object(self.transcript["record"])
         own = {turn.key for turn in self.turns if turn.agent == seat}
-        recorded = objects(record.get("events", []))
-        return [_seen(recorded[event.place], event) for event in seen_events(record_events(record), seat, own=own)]
+        recorded = zip(objects(record.get("events", [])), record_events(record), strict=True)
+        return [_seen(each, event) for each, whole in recorded if (event := seen(whole, seat, own)) is not None]
 
     def prompt(self, turn: str, *, seat: str | None = None) -> Prompt:
         """What the engine was sent for a turn, such as `6/Abel/0/0`, or the beginning of its name.

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from msgspec.structs import replace
-
 from mac_runner.environments.reading import Thoughts, thoughts
 from mac_runner.registry import results_of
 from mac_runner.reports.turns import json_object, objects
@@ -32,6 +30,7 @@ from mac_runner.views.perspective import is_named
 _STATUSES: Mapping[JsonValue, Status] = {"finished": "finished", "failed": "failed"}
 _OWN_REPLY = "Own"
 """The `when` that generators give to what an agent replied itself."""
+_NO_SCENE = Scene()
 _PHASE_KINDS: Mapping[str, PhaseKind] = {"day": "day", "night": "night", "round": "round"}
 
 
@@ -43,7 +42,7 @@ def whole_view(transcript: JsonObject, *, command: str = "") -> ConversationView
     task, record = json_object(transcript["task"]), json_object(transcript["record"])
     agents = objects(task["agents"])
     turns, scene = objects(transcript["turns"]), _scene(transcript)
-    events = tuple(_events(record_events(record), turns, scene))
+    events = tuple(record_events(record, turns, scene))
     return ConversationView(
         task_id=str(task["task_id"]),
         index=entry(task, "index", int),
@@ -63,16 +62,32 @@ def whole_view(transcript: JsonObject, *, command: str = "") -> ConversationView
     )
 
 
-def record_events(record: JsonObject) -> Iterator[EventView]:
-    """The events of a record as they are written there. Raises RunDirectoryError for another form."""
+def record_events(
+    record: JsonObject, turns: Iterable[JsonObject] = (), scene: Scene = _NO_SCENE
+) -> Iterator[EventView]:
+    """The events of a record as they are written there, with what the turns that made them and a scene add.
+
+    Raises RunDirectoryError for another form.
+    """
+    # A turn may make several events: its thought belongs to the first.
+    left = {str(turn["turn"]): turn for turn in turns}
+    actors = {key: str(turn["agent"]) for key, turn in left.items()}
     for place, event in enumerate(objects(record.get("events", []))):
+        text, audience, data = str(event["text"]), event["audience"], event.get("data")
+        kind = event.get("kind", data.get("kind") if isinstance(data, dict) else None)
+        key = str(event.get("turn") or "")
+        # An event is about the agent of its turn where it names it: a turn may also end a night.
+        actor, turn = actors.get(key, ""), left.pop(key, None)
         yield EventView(
             place=place,
             when=str(event["when"]),
-            text=str(event["text"]),
-            audience=_audience(event["audience"]),
-            kind=_kind(event),
-            turn=str(event.get("turn") or ""),
+            text=text,
+            audience=tuple(map(str, audience)) if isinstance(audience, list) else None,
+            agent=scene.agents.get(place) or (actor if is_named(actor, text) else ""),
+            kind=kind if isinstance(kind, str) else "",
+            turn=key,
+            thought="" if turn is None else parted(turn).thought,
+            notes=scene.notes.get(place, ()),
         )
 
 
@@ -93,7 +108,7 @@ def thought_parts(turn: JsonObject) -> tuple[str, ...]:
 
 def _scene(transcript: JsonObject) -> Scene:
     results = results_of(str(transcript["environment"]))
-    return Scene() if results is None or results.scene is None else results.scene(transcript)
+    return _NO_SCENE if results is None or results.scene is None else results.scene(transcript)
 
 
 def _heads(turns: Iterable[JsonObject], events: Iterable[EventView]) -> Iterator[TurnHead]:
@@ -110,35 +125,6 @@ def _heads(turns: Iterable[JsonObject], events: Iterable[EventView]) -> Iterator
             detail=str(receipt["detail"]),
             events=tuple(made.get(key, ())),
         )
-
-
-def _events(events: Iterable[EventView], turns: Iterable[JsonObject], scene: Scene) -> Iterator[EventView]:
-    # A turn may make several events: its thought belongs to the first.
-    left = {str(turn["turn"]): turn for turn in turns}
-    actors = {key: str(turn["agent"]) for key, turn in left.items()}
-    for event in events:
-        turn = left.pop(event.turn, None)
-        yield replace(
-            event,
-            agent=scene.agents.get(event.place) or _speaker(event, actors.get(event.turn, "")),
-            thought="" if turn is None else parted(turn).thought,
-            notes=scene.notes.get(event.place, ()),
-        )
-
-
-def _speaker(event: EventView, actor: str) -> str:
-    """The agent of the turn that made an event, where the event is about it: a turn may also end a night."""
-    return actor if is_named(actor, event.text) else ""
-
-
-def _audience(audience: JsonValue) -> tuple[str, ...] | None:
-    return tuple(map(str, audience)) if isinstance(audience, list) else None
-
-
-def _kind(event: JsonObject) -> str:
-    data = event.get("data")
-    kind = event.get("kind", data.get("kind") if isinstance(data, dict) else None)
-    return kind if isinstance(kind, str) else ""
 
 
 def _phases(events: Iterable[EventView]) -> Iterator[Phase]:

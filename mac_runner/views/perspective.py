@@ -7,7 +7,7 @@ known to the truth alone: it is left out. So are verdicts, and colours where the
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import compress, pairwise
 
 from mac_runner.reports.turns import check_name
@@ -20,7 +20,6 @@ from mac_runner.view_model import (
     Mark,
     Member,
     Phase,
-    Reach,
     TableRow,
     TurnHead,
     ViewTable,
@@ -29,15 +28,15 @@ from mac_runner.view_model import (
 _BLANK = Cell("")
 
 
-def perspective(view: ConversationView, seat: str, *, upto: int | None = None) -> ConversationView:
-    """What `seat` saw of a whole conversation, up to the event at the place `upto` or to its end.
+def perspective(view: ConversationView, seat: str) -> ConversationView:
+    """What `seat` saw of a whole conversation.
 
     Everything is made from its parts: what a view gets in future stays unseen until it is named here. Raises
     ConfigError when no agent has that name.
     """
     check_name(view.seats, seat)
     own = frozenset(turn.key for turn in view.turns if turn.agent == seat)
-    events = seen_events(view.events, seat, own=own, upto=upto)
+    events = tuple(found for event in view.events if (found := seen(event, seat, own)) is not None)
     known = frozenset(event.place for event in events)
     return ConversationView(
         task_id=view.task_id,
@@ -48,7 +47,7 @@ def perspective(view: ConversationView, seat: str, *, upto: int | None = None) -
         members=tuple(_member(member, known) for member in view.members),
         phases=tuple(_phases(view.phases, known, len(view.events))),
         events=events,
-        turns=tuple(_own_turns(view.turns, seat, known, upto)),
+        turns=tuple(_turn(turn, known) for turn in view.turns if turn.key in own),
         facts=_known(view.facts, known),
         tables=tuple(table for table in (_table(table, known) for table in view.tables) if table.rows),
         seat=seat,
@@ -56,24 +55,10 @@ def perspective(view: ConversationView, seat: str, *, upto: int | None = None) -
     )
 
 
-def seen_events(
-    events: Iterable[EventView], seat: str, *, own: Collection[str] = (), upto: int | None = None
-) -> tuple[EventView, ...]:
-    """The events that a seat learned of, as it saw them; `own` are the keys of its turns."""
-    return tuple(_seen(event, seat, own) for event in events if sees(seat, event) and _is_before(event, upto))
-
-
-def sees(seat: str, event: EventView) -> bool:
-    """Whether a seat learned of an event."""
-    return event.audience is None or seat in event.audience
-
-
-def _is_before(event: EventView, upto: int | None) -> bool:
-    return upto is None or event.place <= upto
-
-
-def _seen(event: EventView, seat: str, own: Collection[str]) -> EventView:
-    """An event as a seat in its audience saw it."""
+def seen(event: EventView, seat: str, own: Collection[str] = ()) -> EventView | None:
+    """An event as a seat saw it; None where it did not learn of it. `own` are the keys of its turns."""
+    if event.audience is not None and seat not in event.audience:
+        return None
     is_own = event.turn in own
     return EventView(
         place=event.place,
@@ -81,7 +66,7 @@ def _seen(event: EventView, seat: str, own: Collection[str]) -> EventView:
         text=event.text,
         # Its text is all that a seat has of it: who acted is known where the text begins with the name.
         agent=event.agent if event.agent == seat or is_named(event.agent, event.text) else "",
-        reach=_reach(event, seat),
+        reach="" if event.audience is None else "you" if event.audience == (seat,) else "others",
         turn=event.turn if is_own else "",
         thought=event.thought if is_own else "",
     )
@@ -90,12 +75,6 @@ def _seen(event: EventView, seat: str, own: Collection[str]) -> EventView:
 def is_named(agent: str, text: str) -> bool:
     """Whether a text begins with the name of an agent."""
     return agent != "" and text.startswith(agent) and not text[len(agent) :][:1].isalnum()
-
-
-def _reach(event: EventView, seat: str) -> Reach:
-    if event.audience is None:
-        return ""
-    return "you" if event.audience == (seat,) else "others"
 
 
 def _member(member: Member, known: Collection[int]) -> Member:
@@ -117,32 +96,11 @@ def _phases(phases: Sequence[Phase], known: Collection[int], end: int) -> Iterat
             yield Phase(label=this.label, kind=this.kind, first=places[at], marks=marks)
 
 
-def _own_turns(turns: Sequence[TurnHead], seat: str, known: Collection[int], upto: int | None) -> Iterator[TurnHead]:
-    """The turns of a seat. One without an event counts as made when the next turn with one was."""
-    made: list[TurnHead] = []
-    for turn in turns:
-        made.append(turn)
-        if turn.events:
-            yield from _before(made, turn.events[0], seat, known, upto)
-            made.clear()
-    if upto is None:
-        yield from _before(made, 0, seat, known, upto)
-
-
-def _before(
-    turns: Sequence[TurnHead], place: int, seat: str, known: Collection[int], upto: int | None
-) -> Iterator[TurnHead]:
-    if upto is not None and place > upto:
-        return
-    for turn in turns:
-        if turn.agent == seat:
-            seen = tuple(event for event in turn.events if event in known)
-            yield TurnHead(turn.key, turn.round, turn.agent, turn.result, own_detail(turn.result, turn.detail), seen)
-
-
-def own_detail(result: str, detail: str) -> str:
-    """What became of a turn, for its agent. Why it ended a conversation may quote what only the code knows."""
-    return "" if result == ReceiptKind.FAILURE else detail
+def _turn(turn: TurnHead, known: Collection[int]) -> TurnHead:
+    """A turn for its agent. Why it ended a conversation may quote what only the code knows."""
+    events = tuple(event for event in turn.events if event in known)
+    detail = "" if turn.result == ReceiptKind.FAILURE else turn.detail
+    return TurnHead(turn.key, turn.round, turn.agent, turn.result, detail, events)
 
 
 def _table(table: ViewTable, known: Collection[int]) -> ViewTable:

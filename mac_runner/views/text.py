@@ -16,7 +16,7 @@ from mac_runner.reports.turns import check_seat, json_object, objects
 from mac_runner.results import Truth
 from mac_runner.types import JsonObject
 from mac_runner.views.conversation import record_events
-from mac_runner.views.perspective import seen_events
+from mac_runner.views.perspective import seen
 
 _REACHES: Final = {"": "", "you": " [only you]", "others": " [you and others]"}
 """What a seat reads of who else learned of an event: it could not see who did."""
@@ -59,25 +59,23 @@ def _lines(transcript: JsonObject, seat: str | None, truth: Truth | None) -> Ite
 
 
 def _events(record: JsonObject, seat: str | None, truth: Truth | None) -> Iterator[str]:
-    events = [*record_events(record)]
-    seen = {event.place: event for event in (events if seat is None else seen_events(events, seat))}
     when = None
-    for place, recorded in enumerate(objects(record.get("events", []))):
-        text = str(recorded["text"])
+    for recorded, whole in zip(objects(record.get("events", [])), record_events(record), strict=True):
+        text = whole.text
         if truth is not None:
             yield from _headed(truth.before(recorded))
-            text = truth.named(place, text)
-        if (event := seen.get(place)) is None:
+            text = truth.named(whole.place, text)
+        if (event := whole if seat is None else seen(whole, seat)) is None:
             continue
         if event.when != when:
             when = event.when
             yield f"\n{printable(when)}"
         if truth is not None and event.audience is not None:
-            yield from _written(f"To {truth.named(place, ', '.join(event.audience))}: {text}")
+            yield from _written(f"To {truth.named(event.place, ', '.join(event.audience))}: {text}")
         else:
             yield from _written(text, _REACHES[event.reach] if event.audience is None else _only(event.audience))
         if truth is not None:
-            yield from (printable(f"    ~ {line}") for line in truth.after(place))
+            yield from (printable(f"    ~ {line}") for line in truth.after(event.place))
 
 
 def _written(text: str, audience: str = "") -> Iterator[str]:
