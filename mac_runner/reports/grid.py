@@ -189,12 +189,14 @@ def summarise_grid(
 ) -> JsonObject:
     """Sum up the combinations that are asked for, and say what its `report` declares.
 
-    `accounting` has `wall_s` and `played_s` over all sessions, when each of `sessions` began, and the account of each
-    engine under `models`. `left_out` are earlier combinations; they stay in the directory and do not count here.
+    `accounting` has `wall_s` and `played_s` over all sessions, when each of `sessions` began, under `models` the
+    account of each engine, and the `damaged_lines` of the journal of the grid. `left_out` are earlier combinations;
+    they stay in the directory and do not count here.
     """
     summaries = [row.summary for row in rows if row.summary is not None]
     sessions = accounting.get("sessions")
     began = sessions if isinstance(sessions, dict) else {}
+    damaged = sum(integer(source.get("damaged_lines")) or 0 for source in (accounting, *summaries))
     return {
         "format": SUMMARY_FORMAT,
         "grid": name,
@@ -206,6 +208,7 @@ def summarise_grid(
         "sessions": len(began),
         **times_of(accounting),
         "models": models_of(accounting.get("models")),
+        **({"damaged_lines": damaged} if damaged else {}),
         "parts": [*_parts(rows, began)],
         "left_out": [*left_out],
         **({} if declared is None else {"report": declared._asdict()}),

@@ -19,7 +19,7 @@ from mac_runner.store import GridStanding, SessionStanding, ShardsStanding, Stan
 from mac_runner.store.lane_log import LaneRecord
 from mac_runner.store.lock import Holder
 from mac_runner.store.rows import parse_row
-from mac_runner.store.run import lost_words
+from mac_runner.store.run import damaged_words, lost_words
 from mac_runner.types import JsonObject, JsonValue
 
 MODELS_MAX: Final = 6
@@ -72,10 +72,11 @@ def status_json(standing: Standing, now: datetime) -> JsonObject:
 
 
 def _warning(standing: Standing) -> str | None:
-    """What is to be said of endings that are lost, and of replies that could not be used."""
+    """What is to be said of a journal that lost endings or is damaged, and of replies that could not be used."""
     unusable = by_model(section(standing.counts, "unusable"), standing.speakers)
     lost = [lost_words(standing.directory, standing.lost)] if standing.lost else []
-    return "; ".join([*lost, *warnings({**standing.counts, "unusable_by_model": unusable})]) or None
+    damaged = [damaged_words(standing.damaged_lines)] if standing.damaged_lines else []
+    return "; ".join([*lost, *damaged, *warnings({**standing.counts, "unusable_by_model": unusable})]) or None
 
 
 def _state(standing: Standing) -> str:

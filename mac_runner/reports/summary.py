@@ -37,10 +37,10 @@ def summarise(
     """The summary of the rows of an index, which were added up.
 
     `accounting` holds what no row knows: `wall_s`, of that `played_s`, and `sessions` over all sessions, from how many
-    `merged_runs` they come, what each of `parts` ended, what was ended `untimed` and so counts in no rate, and for each
-    of `models` its `capacity`, `played_s`, `busy_slot_s`, `available_slot_s` and `requests`. `decoding` has the
-    `constrained_decoding` and `reply_form` of each model, where they are recorded. `speakers` has the model of each
-    agent definition.
+    `merged_runs` they come, what each of `parts` ended, what was ended `untimed` and so counts in no rate, for each of
+    `models` its `capacity`, `played_s`, `busy_slot_s`, `available_slot_s` and `requests`, and the `damaged_lines` of a
+    journal. `decoding` has the `constrained_decoding` and `reply_form` of each model, where they are recorded.
+    `speakers` has the model of each agent definition.
     A rate that is not known is null.
     """
     played_s = number(accounting.get("played_s"))
@@ -65,6 +65,8 @@ def summarise(
         "failures": totals.failures.report(),
         "parts": _parts(accounting),
     }
+    if "damaged_lines" in accounting:
+        summary["damaged_lines"] = accounting["damaged_lines"]
     if unusable := by_model(section(summary, "unusable"), speakers or {}):
         summary["unusable_by_model"] = unusable
     if totals.counted.taken:

@@ -28,11 +28,13 @@ from mac_runner.results import (
     Table,
     count_text,
     decimal_text,
+    integer,
     number,
     objects,
     percent_text,
     section,
 )
+from mac_runner.store.run import damaged_words
 from mac_runner.types import JsonObject, JsonValue
 
 NOT_COUNTED: Final = "not counted by the engine"
@@ -136,7 +138,9 @@ def _overview_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
 
 
 def caveats(summary: JsonObject) -> Iterator[tuple[str, str]]:
-    """What is to be known of all numbers of a run."""
+    """What is to be known of all numbers of a run or a grid."""
+    if damaged := integer(summary.get("damaged_lines")):
+        yield "damaged", damaged_words(damaged)
     if section(summary, "fork").get("off_policy"):
         yield "off-policy", "every number: replies were kept for other prompts, or written by hand"
 
@@ -359,6 +363,7 @@ def _grid_notes(summary: JsonObject, rows: Sequence[GridRow]) -> Iterator[str]:
     yield from (f"{slug}: warning: {warning}." for slug, warning in found[:ROWS_SHOWN_MAX] if warning)
     if len(rows) > ROWS_SHOWN_MAX:
         yield f"{len(rows) - ROWS_SHOWN_MAX} more combinations: grid.csv has all of them."
+    yield from (f"{name}: {words}." for name, words in caveats(summary))
     parts = objects(summary.get("parts"))
     for part in parts if len(parts) > 1 else ():
         combinations = part.get("combinations")

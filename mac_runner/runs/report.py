@@ -40,6 +40,7 @@ from mac_runner.store import (
 from mac_runner.store.fork import ForkRecord
 from mac_runner.store.head import event_logs
 from mac_runner.store.records import lines
+from mac_runner.store.run import damaged_words
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.views.engines import EngineClock
 
@@ -202,7 +203,7 @@ def _two(directories: Sequence[Path], now: datetime) -> _Subject:
         engines=_clock(sources),
         experiments=tuple(Line(run.name, _yaml(run)) for run in runs),
         usage={"models": accounts},
-        state=_state(map(read_standing, directories), runs, now),
+        state=_state([*map(read_standing, directories)], runs, now),
         fork=sources[0].contents.fork,
     )
 
@@ -294,18 +295,21 @@ def _sections(subject: _Subject) -> Iterator[Section]:
     yield from engine_section(engines.page(), engines.reply_tokens(), definitions, accounts, finished, subject.notes)
 
 
-def _state(standings: Iterable[Standing], runs: Sequence[RunData], now: datetime, *, not_begun: int = 0) -> str:
+def _state(standings: Sequence[Standing], runs: Sequence[RunData], now: datetime, *, not_begun: int = 0) -> str:
     """How far the runs are. As long as anything is left, the report says as of when it is."""
     counts = {key: sum(run.count(key) for run in runs) for key in ("planned", "finished", "failed")}
     ended = counts["finished"] + counts["failed"]
     failed = f", {counts['failed']:,} of them failed" if counts["failed"] else ""
     text = f"{ended:,} of {counts['planned']:,} conversations have ended{failed}"
+    damaged = sum(each.damaged_lines for each in standings)
+    warning = f" Warning: {damaged_words(damaged)}." if damaged else ""
     if not_begun:
         text += f" in the {counted(len(runs), 'combinations')} that have begun, of {len(runs) + not_begun}"
     elif ended == counts["planned"]:
-        return f"Complete: {text}."
+        return f"Complete: {text}.{warning}"
     works = any(each.holder.may_work for each in standings)
-    return f"As of {iso(now)}: {text}; {'the run goes on' if works else 'nothing is at work on the rest'}."
+    is_going_on = "the run goes on" if works else "nothing is at work on the rest"
+    return f"As of {iso(now)}: {text}; {is_going_on}.{warning}"
 
 
 def _facts(subject: _Subject) -> Iterator[Line]:

@@ -380,7 +380,8 @@ def _grid_accounting(directory: Path, name: str, disk: Disk) -> JsonObject:
     """What the sessions of a grid noted in all, and when each began."""
     state = read_state(disk, Layout(directory=directory, experiment_name=name))
     began = {str(session.number): session.started_at for session in state.sessions if session.started_at is not None}
-    return {**state.total, "sessions": dict(began)}
+    damaged: JsonObject = {"damaged_lines": state.damaged_lines} if state.damaged_lines else {}
+    return {**state.total, **damaged, "sessions": dict(began)}
 
 
 def _noted_usage(directory: Path, name: str, disk: Disk) -> JsonObject:
@@ -505,6 +506,7 @@ def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, di
         counts=reduce(added_counts, (standing.counts for standing in begun), {}),
         speakers={name: model for standing in begun for name, model in standing.speakers.items()},
         lost=sum(standing.lost for standing in begun),
+        damaged_lines=state.damaged_lines + sum(standing.damaged_lines for standing in begun),
         shards=ShardsStanding.of_grid(
             [standing.shards for standing in begun if standing.shards is not None],
             read_workers(directory, disk=disk, machine=machine),

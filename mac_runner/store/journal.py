@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
@@ -68,6 +68,8 @@ START: Final = b' {"id":"'
 """How a frame begins after its checksum. The text occurs nowhere else."""
 _OF_TASK = re.compile(rf'{_ID}"(reply|retry)",'.encode())
 REPLY = re.compile(rf'{_ID}"reply",'.encode())
+IN_REPLIES: Final = b'","kind":"reply",'
+"""What each frame of a reply has, to count them where they are skipped."""
 _SESSION = re.compile(rf'{_ID}"session",'.encode())
 _DONE = re.compile(rf'{_ID}"done",'.encode())
 _ROW = b'"row":'
@@ -256,7 +258,7 @@ def heads(disk: Disk, layout: Layout) -> Iterator[SessionFrame]:
 
 def _head(disk: Disk, path: Path) -> SessionFrame | None:
     first = next(lines(disk.chunks(path)), None)
-    found = None if first is None or not first.is_ended else next(entries(path, first), None)
+    found = None if first is None or not first.is_ended else next(iter(entries(path, first)[0]), None)
     return found if isinstance(found, SessionFrame) else None
 
 
@@ -312,12 +314,15 @@ class Segment:
             self._disk.close(self._file)
 
 
-def entries(path: Path, line: Line, kind: type[RecordedRow] = RecordedRow) -> Iterator[Entry]:
-    """What a line says: one entry where it is intact, whose row is not parsed but as `kind` when it is asked for."""
+def entries(path: Path, line: Line, kind: type[RecordedRow] = RecordedRow) -> tuple[Iterable[Entry], bool]:
+    """What a line says, and whether it is damaged.
+
+    There is one entry where it is intact, whose row is not parsed but as `kind` when it is asked for.
+    """
     if (row := _done_row(line, kind)) is not None:
-        yield row
-    else:
-        yield from (entry_of(path, record) for record in records_of(line)[0])
+        return (row,), False
+    records, is_damaged = records_of(line)
+    return (entry_of(path, record) for record in records), is_damaged
 
 
 def _done_row(line: Line, kind: type[RecordedRow]) -> DoneRow | None:
@@ -343,7 +348,7 @@ def _entries(
 ) -> Iterator[Entry]:
     """The entries of the lines of a segment with a match of `pattern` that `wants` accepts."""
     for line in lines_with(pattern, disk.chunks(path, start), wants):
-        yield from entries(path, line)
+        yield from entries(path, line)[0]
 
 
 def replies_from(disk: Disk, path: Path, start: int) -> Iterator[RecordedReply]:

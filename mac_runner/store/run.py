@@ -417,6 +417,11 @@ def lost_words(directory: Path, lost: int) -> str:
     )
 
 
+def damaged_words(lines: int) -> str:
+    """What to say of a run or a grid with so many damaged lines in its journals."""
+    return f"the journal has {counted(lines, 'damaged lines')}, which count for nothing; `mac-run verify` names them"
+
+
 def added_counts(total: JsonObject, counts: JsonValue) -> JsonObject:
     """The counts of two parts of a run; nothing for what is not a count."""
     found = dict(total)

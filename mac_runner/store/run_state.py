@@ -109,6 +109,8 @@ class RunState:
         """How many of the endings are failures."""
         self.deaths: dict[str, Counter[str]] = {}
         """How often an engine died on each turn, by task; only of tasks that are not done."""
+        self.damaged_lines = 0
+        """How many lines that were read are no intact frame, so that what they said is not known."""
         self._with_digests = with_digests
         self._holds = holds
 
@@ -276,6 +278,8 @@ class RunState:
         parts: list[JsonValue] = [
             _part(session, ended[session.number]) for session in self.sessions if session.number in ended
         ]
+        if self.damaged_lines:
+            total["damaged_lines"] = self.damaged_lines
         return {**total, "sessions": len(self.sessions), "merged_runs": len(runs), "parts": parts}
 
     def _ended_by_session(self) -> dict[int, list[Ending]]:

@@ -60,6 +60,8 @@ class Standing:
     """`RunState.share`."""
     lost: int = 0
     """`Run.lost`."""
+    damaged_lines: int = 0
+    """`RunState.damaged_lines`."""
     shards: ShardsStanding | None = None
     """While workers claim its shards, how far these are."""
 
@@ -104,6 +106,7 @@ def standing_of(run: Run, totals: RowTotals) -> Standing:
         policies=state.policies_json(),
         speakers=recorded_speakers(run.resolved),
         lost=run.lost if run.is_whole else 0,
+        damaged_lines=state.damaged_lines,
         shards=shards_standing(run.disk, run.machine, run.layout, state),
     )
 

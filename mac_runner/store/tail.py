@@ -9,7 +9,7 @@ for. Not for two threads at once.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -107,11 +107,11 @@ class JournalTail:
         """How many frames of replies a conversation has that has not ended."""
         return len(self._places.get(task_id, ())) // _PLACE
 
-    def _entries_at(self, number: int, offset: int, size_bytes: int) -> Iterator[journal.Entry]:
+    def _entries_at(self, number: int, offset: int, size_bytes: int) -> Iterable[journal.Entry]:
         """What the line at a place says: nothing where it is damaged, several entries where newlines were lost."""
         path = self.layout.segment(number)
         data = b"".join(self._disk.chunks(path, offset, size_bytes))
-        return journal.entries(path, Line(offset, len(data), data, True))
+        return journal.entries(path, Line(offset, len(data), data, True))[0]
 
     def _read(
         self, number: int, on_row: Callable[[DoneRow], object], touched: set[str], kind: type[RecordedRow]
@@ -123,18 +123,23 @@ class JournalTail:
         for block in blocks(self._disk.chunks(path, start)):
             if not block.is_ended:
                 break
-            at, is_anew = start + block.offset, False
+            at, is_anew, unseen = start + block.offset, False, block.data.count(b"\n") + 1
             for match, place, end in matched_lines(pattern, block.data):
+                unseen -= 1
                 where = number, at + place, end - place
                 if match[2] == b"reply" and block.data.find(journal.START, match.end(), end) < 0:
                     touched.add(self._note(journal.id_of(match), where))
                     continue
                 line = Line(place, end - place, block.data[place:end], True)
-                for record in journal.entries(path, line, kind):
+                records, is_damaged = journal.entries(path, line, kind)
+                self.state.damaged_lines += is_damaged
+                for record in records:
                     if not isinstance(record, journal.ReplyFrame):
                         is_anew |= self._apply(path, record, at + end, on_row)
                     elif self._keeps_replies:
                         touched.add(self._note(record.id, where))
+            replies = 0 if self._keeps_replies else block.data.count(journal.IN_REPLIES)
+            self.state.damaged_lines += max(0, unseen - replies)
             self._read_to[number] = at + len(block.data) + block.dropped + 1
             yield is_anew
 

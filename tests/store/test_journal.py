@@ -93,7 +93,9 @@ def segment() -> bytes:
 def marks(data: bytes, size: int = 1 << 20) -> list[journal.Entry]:
     """Every entry but the replies, found as readers find them."""
     found = lines_with(journal.MARK, OneSegment(data, size).chunks(Path()))
-    return [one for line in found for one in journal.entries(Path(), line) if not isinstance(one, journal.ReplyFrame)]
+    return [
+        one for line in found for one in journal.entries(Path(), line)[0] if not isinstance(one, journal.ReplyFrame)
+    ]
 
 
 def rows(disk: Disk) -> Iterator[JsonObject]:

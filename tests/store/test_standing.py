@@ -636,3 +636,17 @@ def test_accounts_that_cannot_be_are_found(run_dir: Path, snapshot: SnapshotAsse
     edit_journal(run_dir, altered)
 
     assert [finding.text for finding in player.verified(run_dir).findings] == snapshot
+
+
+def test_each_damaged_line_of_a_journal_is_counted_but_for_those_of_replies(run_dir: Path) -> None:
+    """Wherever its altered byte is. A reply that is damaged is asked for again."""
+    player.played(run_dir, 2)
+    segment, start = run_dir / "journal/000001.jsonl", 0
+    whole = segment.read_bytes()
+    assert read_standing(run_dir).damaged_lines == 0
+    for line in whole.splitlines(keepends=True):
+        for place in range(start, start + len(line) - 1, 9) if b'"kind":"reply"' not in line else ():
+            segment.write_bytes(whole[:place] + bytes([whole[place] ^ 2]) + whole[place + 1 :])
+            assert read_standing(run_dir).damaged_lines == 1, place
+            assert read_run(run_dir).state.damaged_lines == 1, place
+        start += len(line)

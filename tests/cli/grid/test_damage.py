@@ -12,6 +12,7 @@ import pytest
 from mac_runner.cli.process import Exit
 from mac_runner.errors import StoreError
 from mac_runner.store import session
+from mac_runner.viewer.testing import RunSource
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment
 from tests.kit import stale_files
 
@@ -70,6 +71,24 @@ def test_damage_to_one_combination_is_found_and_mended_by_the_command_of_the_gri
     assert {path: path.read_bytes() for name in made for path in files_of(run.path / name)} == whole
     assert stale_files(run.path) == []
     lab.verified(run.path)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("segment", ["journal/000001.jsonl", SEGMENT])
+def test_damaged_line_of_a_journal_is_told_by_every_reader_of_its_accounts(
+    lab: Lab, run: RunDir, at_once: AtOnce, segment: str
+) -> None:
+    """What it said of engines and times is not in them."""
+    path, told = run.path / segment, "the journal has 1 damaged line, which"
+    data = path.read_bytes()
+    at = data.rindex(b'"kind":"checkpoint"') - 5
+    path.write_bytes(data[:at] + bytes([data[at] ^ 2]) + data[at + 1 :])
+
+    at_once("show runs/small --tables").done(told)
+    assert told in at_once("status runs/small --json").done().stdout
+    at_once("report runs/small --out report.html").done(told=told)
+    assert told in (lab.path / "report.html").read_text()
+    assert told in repr(RunSource(run.path).run("").facts)
 
 
 @pytest.mark.ci
