@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from mac_runner.flat import Cell, Cells
+from mac_runner.flat import Cells
 from mac_runner.reports.grid import GridTable
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -39,9 +39,10 @@ def parquet_bytes(table: GridTable) -> bytes:
     import pyarrow.parquet
 
     types = arrow_types()
-    names, columns = _arrow_cells(table)
-    kinds = [types[column.kind] for column in table.columns]
-    arrays = [pyarrow.array(cells, type=kind) for cells, kind in zip(columns, kinds, strict=True)]
+    names, arrays = [utf8_text(column.name) for column in table.columns], []
+    for column in table.columns:
+        cells = [utf8_text(cell) if isinstance(cell, str) else cell for cell in column.cells]
+        arrays.append(pyarrow.array(cells, type=types[column.kind]))
     out = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table(arrays, names=names), out)
     return out.getvalue()
@@ -62,12 +63,6 @@ def arrow_types() -> Mapping[str, Any]:
         "messages": pyarrow.list_(pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])),
         "json": pyarrow.string(),
     }
-
-
-def _arrow_cells(table: GridTable) -> tuple[list[str], list[list[Cell]]]:
-    """The names of the columns, and the cells of each, as Parquet holds them."""
-    cells = [[utf8_text(cell) if isinstance(cell, str) else cell for cell in column.cells] for column in table.columns]
-    return [utf8_text(column.name) for column in table.columns], cells
 
 
 def csv_cell(cell: Cells) -> str:

@@ -19,14 +19,13 @@ from typing import Final, NamedTuple
 from mac_runner import __version__
 from mac_runner.backends.base import Backend
 from mac_runner.backends.factory import backend_on_fleet
-from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.calibration import SAMPLES_MIN, Stay, fit
 from mac_runner.clock import Clock
 from mac_runner.config import ModelDefinition, Written
 from mac_runner.errors import ConfigError
 from mac_runner.fleet.gpus import discover
 from mac_runner.fleet.layout import FleetPlan
-from mac_runner.fleet.model import LaneSpec, Place, no_events
+from mac_runner.fleet.model import Place, no_events
 from mac_runner.fleet.probe import EngineClient, EngineRefusedError
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.latency import Calibration, Calibrations
@@ -206,7 +205,8 @@ async def _on_fleet(name: str, plan: FleetPlan, clock: Clock, say: Callable[[str
         backend = backend_on_fleet(name, model, fleet.model(name), clock=clock, say=say)
         try:
             await backend.start()
-            engine = await _version_on_fleet(model, lane)
+            is_nano = model.engine == "nano"
+            engine = f"nano {__version__}" if is_nano else await _served_version(model.engine, lane.url)
             of = EngineName(model.model, _gpu(lane.place), engine, model.tensor_parallel_size)
             yield _Ready(name, backend, of, lane.slots)
         finally:
@@ -272,10 +272,6 @@ def _version(definition: ModelDefinition) -> str:
             with suppress(metadata.PackageNotFoundError):
                 return f"{backend} {metadata.version(package)}"
     return backend
-
-
-async def _version_on_fleet(model: FleetModelConfig, lane: LaneSpec) -> str:
-    return f"nano {__version__}" if model.engine == "nano" else await _served_version(model.engine, lane.url)
 
 
 async def _served_version(engine: str, url: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -122,8 +122,10 @@ async def examine(
     """Examine every model at every address, one engine at a time. `keys` are the variables that no lane gets."""
     environment = setup.environment()
     for name, definition in setup.experiment.model_definitions.items():
-        sampling = _sampling(setup, name)
-        for engine, variant in _variants(definition):
+        # One token with the model's own settings, since they may be at fault too.
+        sampling = replace(_own_sampling(setup, name), max_tokens=1)
+        for engine, settings in definition.spec.variants(definition.backend_settings):
+            variant = definition.with_settings(settings)
             finding = Finding(model=name, engine=engine)
             async with AsyncExitStack() as stack:
                 try:
@@ -333,18 +335,7 @@ async def _probe(backend: Backend, model: str, sampling: Sampling) -> None:
         raise EngineDeadError("not even a prompt of three words fits the model's context")
 
 
-def _sampling(setup: Setup, model: str) -> Sampling:
-    """One token with the model's own settings, since they may be at fault too."""
-    return replace(_own_sampling(setup, model), max_tokens=1)
-
-
 def _own_sampling(setup: Setup, model: str) -> Sampling:
     """The settings of the first agent that the model speaks for."""
     own = (agent for agent in setup.experiment.agent_definitions if agent.model == model)
     return replace(next(map(sampling_of, own), Sampling()), seed=0)
-
-
-def _variants(definition: ModelDefinition) -> Iterator[tuple[str, ModelDefinition]]:
-    """The definition at each of its addresses, with a name for the address."""
-    for described, settings in definition.spec.variants(definition.backend_settings):
-        yield described, definition.with_settings(settings)

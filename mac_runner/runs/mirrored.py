@@ -27,17 +27,12 @@ def mirrored(
     # A file system has its secrets from the environment, and its errors quote what a server says.
     redactor = Redactor(*secrets_in(os.environ))
     mirror = Mirror(url, chosen.directory, say=say, quoted=redactor.quoted)
-    for directory in _finished(chosen):
-        mirror.add(directory)
+    # Where nothing is left to play, a copy may have failed before.
+    if read_owner(Disk(), chosen.directory) is None and all(map(claims.is_finished, chosen.setups)):
+        mirror.add(chosen.directory)
     try:
         yield mirror.add
     finally:
         if not is_quiet and (waiting := mirror.waiting):
             say(f"waiting for {waiting} copies to {url}")
         mirror.close()
-
-
-def _finished(chosen: ExperimentSet) -> Iterator[Path]:
-    """The directory, where nothing is left to play in it: a copy of it may have failed before."""
-    if read_owner(Disk(), chosen.directory) is None and all(map(claims.is_finished, chosen.setups)):
-        yield chosen.directory

@@ -11,7 +11,7 @@ from mac_runner.config import Experiment, MetricCode, PluginCode
 from mac_runner.config.experiment import SETTINGS
 from mac_runner.config.validation import own_settings
 from mac_runner.errors import ConfigError, RunDirectoryError, UntrustedCodeError
-from mac_runner.plugins import Code, loaded_plugin, recorded_plugin
+from mac_runner.plugins import Code, PluginKind, loaded_plugin, recorded_plugin
 from mac_runner.problems import dotted
 from mac_runner.registry import checked_function, load_recorded_backend, load_recorded_environment
 from mac_runner.runs.recorded import recorded_only
@@ -80,19 +80,19 @@ def _named(experiment: Experiment) -> Iterator[_Named]:
     backends = {one.backend: one.known_spec for one in experiment.model_definitions.values()}
     shaped = {} if experiment.rewards is None else experiment.rewards.shaped
     for name, code in experiment.plugins.items():
-        load = _player
+        load: Callable[[str, Path], Code] = partial(_function, "policies")
         is_loaded = loaded_plugin("policies", name, code.sha256) is not None
         if name == environment:
             load, is_loaded = _environment, experiment.known_spec is not None
         elif name in backends:
             load, is_loaded = _backend, backends[name] is not None
         elif name in shaped.values():
-            load, is_loaded = _reward, loaded_plugin("rewards", name, code.sha256) is not None
+            load, is_loaded = partial(_function, "rewards"), loaded_plugin("rewards", name, code.sha256) is not None
         if not is_loaded:
             yield _Named(name, code, partial(load, name, Path(code.path)))
     for name, metric in experiment.metric_plugins.items():
         if loaded_plugin("metrics", name, metric.sha256) is None:
-            yield _Named(name, metric, partial(_metric, name, Path(metric.path)))
+            yield _Named(name, metric, partial(_function, "metrics", name, Path(metric.path)))
 
 
 def _environment(name: str, path: Path) -> Code:
@@ -103,16 +103,8 @@ def _backend(name: str, path: Path) -> Code:
     return load_recorded_backend(name, path).code
 
 
-def _player(name: str, path: Path) -> Code:
-    return checked_function("policies", recorded_plugin("policies", name, path)).code
-
-
-def _metric(name: str, path: Path) -> Code:
-    return checked_function("metrics", recorded_plugin("metrics", name, path)).code
-
-
-def _reward(name: str, path: Path) -> Code:
-    return checked_function("rewards", recorded_plugin("rewards", name, path)).code
+def _function(kind: PluginKind, name: str, path: Path) -> Code:
+    return checked_function(kind, recorded_plugin(kind, name, path)).code
 
 
 def _difference(recorded_code: PluginCode | MetricCode, found: PluginCode) -> str:

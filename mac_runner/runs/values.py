@@ -102,14 +102,10 @@ def rollouts(environment: object, transcripts: Iterable[JsonObject], figure: Fig
                 arm=str(fork["arm"]),
                 draw=entry(fork, "draw", int),
                 figure=figure.of(environment, outcome, agents) if isinstance(outcome, dict) else None,
-                reply=_text(turns[fork["turn"]]) if fork["turn"] in turns else None,
+                reply=str(entry(turns[fork["turn"]], "reply", dict)["text"]) if fork["turn"] in turns else None,
             )
         )
     return found
-
-
-def _text(turn: JsonObject) -> str:
-    return str(entry(turn, "reply", dict)["text"])
 
 
 def value_of(
@@ -148,7 +144,7 @@ def _difference(first: str, one: Mapping[int, Rollout], second: str, other: Mapp
     ]
     differences = [a - b for a, b in pairs]
     ahead, behind = sum(each > 0 for each in differences), sum(each < 0 for each in differences)
-    is_binary = bool(pairs) and _is_binary([figure for pair in pairs for figure in pair])
+    is_binary = bool(pairs) and all(figure in (0.0, 1.0) for pair in pairs for figure in pair)
     interval = matched_interval(behind, ahead, len(pairs)) if is_binary else mean_interval(differences)
     return {
         "first": first,
@@ -177,10 +173,6 @@ def _few(differences: Iterable[JsonValue]) -> Iterable[str]:
     counts = [entry(pair, "pairs", int) for pair in differences if isinstance(pair, dict)]
     if counts and min(counts) < PAIRS_MIN:
         yield f"{min(counts)} paired draws: with fewer than {PAIRS_MIN} the intervals are rough; play more draws"
-
-
-def _is_binary(figures: Sequence[float]) -> bool:
-    return all(figure in (0.0, 1.0) for figure in figures)
 
 
 def _json(interval: Interval | None) -> JsonValue:
