@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from mac_runner.backends.server_text import own_reason
+from mac_runner.backends.redaction import own_reason
 from mac_runner.errors import ConfigError, RequestRefusedError, TransientBackendError, boundary
 from mac_runner.types import FinishReason, JsonValue, Message, PolicySpan, Reply, TokenCount, TokenTrace
 

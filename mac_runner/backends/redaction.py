@@ -1,4 +1,7 @@
-"""Keys: read from the environment, and withheld from everything that servers and engines say. Pure.
+"""What servers and engines say, made fit to keep or to quote, and keys: read, and withheld from all of that. Pure.
+
+`scalars_only` is for replies, `clipped` for errors; `tokens_of` and `own_reason` read what stands beside a reply, in
+whatever form.
 
 A server or a proxy may repeat the key anywhere: in an error, a header, a page, a reply. Each text of a server that
 enters an error or a message for the user passes `Redactor.quoted`, which withholds the whole quotation where it repeats
@@ -19,16 +22,15 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html.entities import html5
 from types import TracebackType
 from typing import Final
 
-from mac_runner.backends.server_text import ENGINE_ERROR_CHARS_MAX, on_one_line
 from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.printable import printable
-from mac_runner.types import REPLY_CHARS_MAX
+from mac_runner.types import REPLY_CHARS_MAX, FinishReason, TokenCount
 
 KEY_CHARS_MAX: Final = 8_000
 """Servers take 8 KiB for a line of a header, including "Authorization: Bearer "."""
@@ -70,6 +72,52 @@ _ESCAPE: Final = re.compile(
 Every repetition has a bound, so a search takes time in proportion to the text. The pattern begins with the set of
 first characters, which makes a search fast.
 """
+ENGINE_ERROR_CHARS_MAX: Final = 300
+"""How much of an engine's own words an error quotes."""
+ENGINE_TOKENS_MAX: Final = 1 << 40
+"""A token count beyond this counts nothing."""
+_REASON_CHARS_MAX: Final = 40
+
+
+def scalars_only(text: str) -> str:
+    """`text` with each half of a surrogate pair replaced: JSON can spell one, UTF-8 cannot."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def clipped(text: str, chars_max: int = ENGINE_ERROR_CHARS_MAX) -> str:
+    """`text` on one line, printable. The text of a server that has a key goes to `Redactor.quoted` instead."""
+    return printable(on_one_line(text, chars_max))
+
+
+def on_one_line(text: str, chars_max: int) -> str:
+    """`text` in at most `chars_max` characters; `…` shows that something is left out."""
+    searched = text[: 4 * chars_max]
+    words = " ".join(searched.split())
+    if len(searched) == len(text) and len(words) <= chars_max:
+        return words
+    return words[: chars_max - 1] + "…"
+
+
+def tokens_of(*, prompt: object, completion: object, cached: object = None) -> TokenCount:
+    """Tokens as a server counts them. What can be no number of tokens is unknown, as where a server does not count."""
+    known, of_cache = token_count(prompt), token_count(cached)
+    return TokenCount(prompt=known, cached=of_cache if of_cache <= known else 0, completion=token_count(completion))
+
+
+def token_count(value: object) -> int:
+    """A whole number from 0, else 0; a gateway whose language has one kind of number may write 10 as 10.0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= ENGINE_TOKENS_MAX:
+        return 0
+    return int(value) if value == int(value) else 0
+
+
+def own_reason(said: object, quoted: Callable[[str, int], str] = clipped) -> FinishReason:
+    """Why a reply ended, in a server's own word; UNKNOWN where it gives none."""
+    word = quoted(said, _REASON_CHARS_MAX) if isinstance(said, str) else ""
+    # OVERFLOW is ours, for what is no reply.
+    return FinishReason.UNKNOWN if word in ("", FinishReason.OVERFLOW) else FinishReason(word)
 
 
 def key_in(environ: Mapping[str, str], variable: str) -> str | None:

@@ -29,6 +29,13 @@ from mac_runner.backends.http.errors import (
     retry_after_s,
 )
 from mac_runner.backends.own import OwnBackend, own_spec
-from mac_runner.backends.redaction import KEY_CHARS_MAX, WITHHELD, Redactor, key_in, redacting
+from mac_runner.backends.redaction import (
+    ENGINE_ERROR_CHARS_MAX,
+    KEY_CHARS_MAX,
+    WITHHELD,
+    Redactor,
+    clipped,
+    key_in,
+    redacting,
+)
 from mac_runner.backends.scripted import SPEC, ScriptedBackend, ScriptedConfig
-from mac_runner.backends.server_text import ENGINE_ERROR_CHARS_MAX, clipped

@@ -32,8 +32,7 @@ from mac_runner.backends.chat_template import (
 from mac_runner.backends.http.answer import Dialect, converted, encoded, malformed, refused
 from mac_runner.backends.http.errors import ErrorBody, Meaning
 from mac_runner.backends.http.settings import AnthropicConfig
-from mac_runner.backends.redaction import Redactor
-from mac_runner.backends.server_text import own_reason, scalars_only, token_count, tokens_of
+from mac_runner.backends.redaction import Redactor, own_reason, scalars_only, token_count, tokens_of
 from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.errors import FormRefusedError
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Message, Prompt, Reply, Request, Sampling

@@ -37,8 +37,7 @@ from mac_runner.backends.http.answer import (
 )
 from mac_runner.backends.http.errors import ErrorBody, Meaning
 from mac_runner.backends.http.settings import OpenaiConfig
-from mac_runner.backends.redaction import Redactor
-from mac_runner.backends.server_text import own_reason, scalars_only, token_count, tokens_of
+from mac_runner.backends.redaction import Redactor, own_reason, scalars_only, token_count, tokens_of
 from mac_runner.backends.updates import policy_of
 from mac_runner.errors import Verdict
 from mac_runner.problems import CONFIG_NAMES_MAX

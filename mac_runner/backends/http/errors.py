@@ -30,8 +30,7 @@ from enum import Enum
 from typing import Final
 
 from mac_runner.backends.chat_template import OPEN_THOUGHT, ChatShape, apart
-from mac_runner.backends.redaction import Redactor
-from mac_runner.backends.server_text import ENGINE_ERROR_CHARS_MAX, clipped, scalars_only
+from mac_runner.backends.redaction import ENGINE_ERROR_CHARS_MAX, Redactor, clipped, scalars_only
 from mac_runner.errors import RETRY_AFTER_S_MAX
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Message, Reply
 

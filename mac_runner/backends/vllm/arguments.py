@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from mac_runner.backends.server_text import clipped
+from mac_runner.backends.redaction import clipped
 from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.config import AgentDefinition, allowed
 from mac_runner.errors import ConfigError, MissingPackageError, boundary

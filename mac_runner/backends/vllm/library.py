@@ -25,7 +25,7 @@ from mac_runner.backends.chat_template import (
     renderer_of,
     token_reply,
 )
-from mac_runner.backends.server_text import token_count
+from mac_runner.backends.redaction import token_count
 from mac_runner.backends.updates import policy_of
 from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.errors import EngineCrashedError, RequestRefusedError, TransientBackendError, boundary
