@@ -258,6 +258,20 @@ def test_summary_says_how_many_ended_while_the_journal_is_read(own_run: Path, ro
     assert head.facts
 
 
+def test_summary_that_was_written_after_the_last_record_is_not_made_again(
+    own_run: Path, rows: list[JsonObject]
+) -> None:
+    """That of a hundred thousand games takes minutes."""
+    (own_run / "summary.json").touch()
+    source = sliced(own_run)
+    source.index("", 0, None)
+    while source.read_on():
+        pass
+
+    assert source.run("").facts
+    assert not source.read_on()
+
+
 @pytest.mark.ci
 def test_results_of_a_killed_run_are_shown_however_large_its_journal_is(own_run: Path, played: Path) -> None:
     """A kill leaves no summary; a power failure also leaves zeros behind the last frame."""
