@@ -16,8 +16,6 @@ from mac_runner.problems import dotted
 from mac_runner.registry import Converter, Importer, environment_specs
 from mac_runner.reports import (
     fitted,
-    grid_status_json,
-    grid_status_text,
     lanes_json,
     status_json,
     status_text,
@@ -28,21 +26,18 @@ from mac_runner.runs.export import ExportRequest, exported, followed
 from mac_runner.runs.measurement import measure_run, metrics_of, named_metrics
 from mac_runner.runs.recorded import recorded_only
 from mac_runner.section import KeyPath
-from mac_runner.store import Disk, is_grid, read_grid_standing, read_run, read_standing
+from mac_runner.store import Disk, is_grid, read_run, read_standing
 from mac_runner.store.lane_log import read_lanes
 
 
 def status(directory: Path, *, as_json: bool) -> Exit:
     """Print how far a run or a grid is. Takes no lock and changes nothing."""
     now = SystemClock().utc_now()
-    if is_grid(directory):
-        found, text_of = grid_status_json(read_grid_standing(directory), now), grid_status_text
-    else:
-        found, text_of = status_json(read_standing(directory), now), status_text
+    found = status_json(read_standing(directory), now)
     if lanes := read_lanes(directory):
         found["lanes"] = lanes_json(lanes)
     with report() as stream:
-        stream.write(json.dumps(found, indent=2) + "\n" if as_json else fitted(text_of(found), stream))
+        stream.write(json.dumps(found, indent=2) + "\n" if as_json else fitted(status_text(found), stream))
     return Exit.OK
 
 

@@ -17,8 +17,6 @@ from mac_runner.reports.grid import (
     value_columns,
 )
 from mac_runner.reports.status import (
-    grid_status_json,
-    grid_status_text,
     lanes_json,
     status_json,
     status_text,
@@ -46,8 +44,6 @@ __all__ = [
     "csv_bytes",
     "find_turn",
     "fitted",
-    "grid_status_json",
-    "grid_status_text",
     "grid_table",
     "grid_tables",
     "has_parquet",

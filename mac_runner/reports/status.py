@@ -15,7 +15,7 @@ from mac_runner.reports.grid import ROWS_SHOWN_MAX
 from mac_runner.reports.summary import is_silent, turns_answered
 from mac_runner.reports.tables import NOT_COUNTED, names_text
 from mac_runner.results import number, objects, section
-from mac_runner.store import GridStanding, SessionStanding, ShardsStanding, Standing, Worker
+from mac_runner.store import SessionStanding, ShardsStanding, Standing, Worker
 from mac_runner.store.lane_log import LaneRecord
 from mac_runner.store.lock import Holder
 from mac_runner.store.rows import parse_row
@@ -37,14 +37,14 @@ _LABEL_CHARS: Final = 15
 
 
 def status_json(standing: Standing, now: datetime) -> JsonObject:
-    """All that is known of a run; `now` is the reader's wall time, for ages."""
+    """All that is known of a run or a grid; `now` is the reader's wall time, for ages."""
     failures = FailureCounter()
     for row in standing.failures:
         failures.add(parse_row(row))
     latest = standing.latest
     shards = {} if standing.shards is None else _shards_json(standing.shards, now)
     pace = number(shards.get("turns_per_s"))
-    return {
+    status: JsonObject = {
         "experiment_name": standing.experiment_name,
         "directory": str(standing.directory),
         "shard": None if standing.shard is None else str(standing.shard),
@@ -69,6 +69,7 @@ def status_json(standing: Standing, now: datetime) -> JsonObject:
         "failures": failures.report(),
         "warning": _warning(standing),
     }
+    return status if standing.combinations is None else _grid_json(status, standing)
 
 
 def _warning(standing: Standing) -> str | None:
@@ -165,8 +166,11 @@ def _time_left_s(
 
 def status_text(status: JsonObject) -> str:
     """What `status_json` says, on one screen."""
-    lines = (f"{label:<{_LABEL_CHARS}} {printable(text)}".rstrip() for label, text in _lines(status))
-    return "\n".join(lines) + "\n"
+    if is_grid := "combinations" in status:
+        eta_s = 0.0 if status["state"] in ("complete", "failed") else None
+        status = {"session": None, "eta_s": eta_s, **status}
+    lines = [f"{label:<{_LABEL_CHARS}} {printable(text)}".rstrip() for label, text in _lines(status)]
+    return "\n".join([*lines, *(_combinations(status) if is_grid else ())]) + "\n"
 
 
 def _lines(status: JsonObject) -> Iterator[tuple[str, str]]:
@@ -373,9 +377,8 @@ def duration_text(value: JsonValue) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}"
 
 
-def grid_status_json(standing: GridStanding, now: datetime) -> JsonObject:
-    """All that is known of a grid; `now` is the reader's wall time, for ages."""
-    status = status_json(standing.whole, now)
+def _grid_json(status: JsonObject, standing: Standing) -> JsonObject:
+    """The same of a grid, with its combinations."""
     if standing.not_begun and status["state"] in ("complete", "failed"):
         status["state"] = "stopped"
     # What the sessions of a grid ended is known to its combinations alone, so its pace is that of workers or unknown.
@@ -384,14 +387,14 @@ def grid_status_json(standing: GridStanding, now: datetime) -> JsonObject:
         del status["eta_s"]
     combinations: list[JsonValue] = [
         {
-            "combination": known.slug,
-            "values": dict(known.values),
+            "combination": slug,
+            "values": dict(values),
             "conversations": None
             if found is None
             else {"planned": found.planned, "finished": found.finished, "failed": found.failed},
             "warning": None if found is None else _warning(found),
         }
-        for known, found in standing.combinations
+        for slug, values, found in standing.combinations or ()
     ]
     return {
         **status,
@@ -401,18 +404,13 @@ def grid_status_json(standing: GridStanding, now: datetime) -> JsonObject:
     }
 
 
-def grid_status_text(status: JsonObject) -> str:
-    """What `grid_status_json` says, for people."""
-    listed = objects(status["combinations"])
-    eta_s = 0.0 if status["state"] in ("complete", "failed") else None
-    lines = [status_text({"session": None, "eta_s": eta_s, **status}).rstrip("\n")]
-    not_begun = status["not_begun_combinations"]
+def _combinations(status: JsonObject) -> Iterator[str]:
+    listed, not_begun = objects(status["combinations"]), status["not_begun_combinations"]
     uncounted = f", {not_begun} not begun: their conversations are not counted above" if not_begun else ""
-    lines.append(f"combinations    {status['complete_combinations']} of {len(listed)} complete{uncounted}")
-    lines += [printable(_combination(one)) for one in listed[:ROWS_SHOWN_MAX]]
+    yield f"combinations    {status['complete_combinations']} of {len(listed)} complete{uncounted}"
+    yield from (printable(_combination(one)) for one in listed[:ROWS_SHOWN_MAX])
     if len(listed) > ROWS_SHOWN_MAX:
-        lines.append(f"and {len(listed) - ROWS_SHOWN_MAX} more combinations")
-    return "\n".join(lines) + "\n"
+        yield f"and {len(listed) - ROWS_SHOWN_MAX} more combinations"
 
 
 def _combination(combination: JsonObject) -> str:

@@ -34,7 +34,6 @@ from mac_runner.store import (
     Standing,
     is_grid,
     read_grid,
-    read_grid_standing,
     read_standing,
 )
 from mac_runner.store.fork import ForkRecord
@@ -141,7 +140,7 @@ def _grid(directory: Path, now: datetime) -> _Subject:
     record = read_grid(directory)
     assert record is not None, "it is a grid"
     # First: what begins meanwhile may be among the runs, and nothing is missed.
-    standing = read_grid_standing(directory)
+    standing = read_standing(directory)
     sources = run_sources([directory]).runs
     labels = _labels([entry.values for entry in record.entries if any(entry.slug == one.name for one in sources)])
     runs = [
@@ -168,8 +167,8 @@ def _grid(directory: Path, now: datetime) -> _Subject:
             Line("What the grid varies", yaml_text({"_grid": record.asked, "report": record.report})),
             Line(f"The experiment of its first combination: {runs[0].name}", _yaml(runs[0])),
         ),
-        usage=standing.whole.usage,
-        state=_state([standing.whole], runs, now, not_begun=standing.not_begun),
+        usage=standing.usage,
+        state=_state([standing], runs, now, not_begun=standing.not_begun),
         fork=sources[0].contents.fork,
     )
 

@@ -25,7 +25,7 @@ from mac_runner.errors import ConfigError
 from mac_runner.flat import Cells
 from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn, ended_conversation
 from mac_runner.problems import suggestion
-from mac_runner.reports import find_turn, grid_status_json, status_json
+from mac_runner.reports import find_turn, status_json
 from mac_runner.reports.turns import check_seat, json_object, objects
 from mac_runner.rewards import REWARD
 from mac_runner.runs.maintenance import Verified, verify_all
@@ -33,7 +33,7 @@ from mac_runner.runs.recorded import sent_prompt
 from mac_runner.runs.summary import summary_of
 from mac_runner.runs.tables import run_sources, training_run
 from mac_runner.runs.trust import trust as import_code
-from mac_runner.store import is_grid, read_grid_standing, read_standing
+from mac_runner.store import read_standing
 from mac_runner.store.mirror import NOT_HERE, is_url
 from mac_runner.store.rows import DoneRow
 from mac_runner.structs import decode, encode
@@ -310,10 +310,7 @@ def _no_bar(_text: str, _steps: int) -> AbstractContextManager[Callable[[], obje
 
 
 def _standing(directory: Path) -> JsonObject:
-    now = SystemClock().utc_now()
-    if is_grid(directory):
-        return grid_status_json(read_grid_standing(directory), now)
-    return status_json(read_standing(directory), now)
+    return status_json(read_standing(directory), SystemClock().utc_now())
 
 
 class RecordedConversation(Ended):

@@ -4,8 +4,8 @@ Two promises. *Acknowledged is permanent*: a conversation counts as done only af
 in the journal are on the disk. *Work may repeat, results may not*: one canonical transcript per task, whatever happens.
 
 `open_run` begins or continues a run, `survey` looks without touching, `read_run` reads for reports, `verify_run`
-checks, `merge_runs` makes one run directory of several, `read_standing` says how far a run is. `open_grid`, `read_grid`
-and `read_grid_standing` do the same for a grid.
+checks, `merge_runs` makes one run directory of several. `open_grid` and `read_grid` do the same for a grid.
+`read_standing` says how far a run or a grid is.
 
 From the bottom up: `layout` and `records` (paths and lines), `machine`, `disk` and `lock`; `transcripts`, `journal` and
 `manifest` (the files); `run_state` (what the journal says); `session` behind `writer` (what is written, and when);
@@ -20,14 +20,13 @@ from mac_runner.store.grid import (
     GridEntry,
     GridRecord,
     GridRecorder,
-    GridStanding,
     begun_combinations,
     grid_entries,
     grid_usage,
     is_grid,
     open_grid,
     read_grid,
-    read_grid_standing,
+    read_standing,
     used_in,
     write_tables,
 )
@@ -41,7 +40,7 @@ from mac_runner.store.recovery import Repairs, is_sound
 from mac_runner.store.run import Run, read_run
 from mac_runner.store.run_state import SessionStanding, merge_accounting
 from mac_runner.store.space import Need
-from mac_runner.store.standing import Standing, Survey, is_complete, read_standing, survey
+from mac_runner.store.standing import Combination, Standing, Survey, is_complete, survey
 from mac_runner.store.transcripts import (
     build_transcript,
     in_wall_clock_order,
@@ -55,6 +54,7 @@ from mac_runner.store.verify import Finding, FindingKind, VerifyReport, verify_r
 from mac_runner.store.workers import ShardsStanding, Worker, read_workers
 
 __all__ = [
+    "Combination",
     "Counts",
     "Disk",
     "Finding",
@@ -62,7 +62,6 @@ __all__ = [
     "GridEntry",
     "GridRecord",
     "GridRecorder",
-    "GridStanding",
     "LeasesRecord",
     "Merged",
     "Need",
@@ -92,7 +91,6 @@ __all__ = [
     "open_grid",
     "open_run",
     "read_grid",
-    "read_grid_standing",
     "read_leases",
     "read_run",
     "read_standing",

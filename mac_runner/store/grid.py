@@ -41,7 +41,7 @@ from mac_runner.store.run_state import (
 )
 from mac_runner.store.session import GridSession, Recorder, open_log_session
 from mac_runner.store.space import Need, check_room
-from mac_runner.store.standing import Standing, read_standing
+from mac_runner.store.standing import Combination, Standing, read_run_standing
 from mac_runner.store.tail import read_state
 from mac_runner.store.workers import ShardsStanding, read_workers
 from mac_runner.types import JsonObject, JsonValue
@@ -432,47 +432,26 @@ def holds(disk: Disk, path: Path, data: bytes) -> bool:
     return disk.exists(path) and disk.read(path) == data
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GridStanding:
-    """How far a grid is. `whole` adds up the combinations that have begun; its sessions are those of the grid.
-
-    `combinations` are those that are asked for; None for one that has not begun.
-    """
-
-    whole: Standing
-    combinations: tuple[tuple[GridEntry, Standing | None], ...]
-
-    @property
-    def not_begun(self) -> int:
-        """How many combinations have not begun."""
-        return sum(standing is None for _, standing in self.combinations)
-
-    @property
-    def complete(self) -> int:
-        """How many combinations have ended."""
-        return sum(found is not None and found.ended == found.planned for _, found in self.combinations)
-
-
-def read_grid_standing(
+def read_standing(
     directory: Path,
     *,
     disk: Disk | None = None,
     machine: Machine | None = None,
     begun: Callable[[Path], Standing | None] | None = None,
-) -> GridStanding:
-    """How far a grid is; takes no lock. Raises RunDirectoryError when the directory has none.
+) -> Standing:
+    """How far a run or a grid is, also while it is under way; takes no lock. Raises RunDirectoryError for neither.
 
     `begun` gives the standing of a combination's directory, where the caller knows it, or None for one not begun.
     """
     disk = disk or Disk()
-    standing_of = begun or (lambda path: _begun(path, disk, machine))
+    if not is_grid(directory, disk=disk):
+        return read_run_standing(directory, disk=disk, machine=machine)
     record = read_grid(directory, disk=disk)
-    if record is None:
-        raise RunDirectoryError(f"{directory} is not the directory of a grid: it has no grid.yaml")
-    combinations = tuple((known, standing_of(directory / known.slug)) for known in record.entries if known.is_asked)
-    found = [standing for _, standing in combinations if standing is not None]
-    whole = _whole(directory, record, found, disk=disk, machine=machine or Machine())
-    return GridStanding(whole=whole, combinations=combinations)
+    assert record is not None, "it is a grid"
+    standing_of = begun or (lambda path: _begun(path, disk, machine))
+    asked = [entry for entry in record.entries if entry.is_asked]
+    found = tuple(Combination(entry.slug, entry.values, standing_of(directory / entry.slug)) for entry in asked)
+    return _whole(directory, record, found, disk=disk, machine=machine or Machine())
 
 
 def begun_combinations(directory: Path) -> list[GridEntry]:
@@ -485,14 +464,18 @@ def begun_combinations(directory: Path) -> list[GridEntry]:
 
 
 def _begun(directory: Path, disk: Disk, machine: Machine | None) -> Standing | None:
-    return read_standing(directory, disk=disk, machine=machine) if has_run(directory, disk=disk) else None
+    return read_run_standing(directory, disk=disk, machine=machine) if has_run(directory, disk=disk) else None
 
 
-def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, disk: Disk, machine: Machine) -> Standing:
+def _whole(
+    directory: Path, record: GridRecord, combinations: tuple[Combination, ...], *, disk: Disk, machine: Machine
+) -> Standing:
+    begun = [one.standing for one in combinations if one.standing is not None]
     state = read_state(disk, Layout(directory=directory, experiment_name=record.name))
     return Standing(
         directory=directory,
         experiment_name=record.name,
+        combinations=combinations,
         shard=begun[0].shard if begun else None,
         planned=sum(standing.planned for standing in begun),
         finished=sum(standing.finished for standing in begun),

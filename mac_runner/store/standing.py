@@ -1,4 +1,4 @@
-"""How far a run is, for readers (`read_standing`) and for who would play it (`survey`). Changes nothing."""
+"""How far a run is, for readers (`read_run_standing`) and for who would play it (`survey`). Changes nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 from mac_runner.config import Difference, recorded_speakers
 from mac_runner.errors import RunDirectoryError
@@ -28,12 +29,22 @@ from mac_runner.store.run import Run
 from mac_runner.store.run_state import RunState, SessionStanding
 from mac_runner.store.tail import read_state
 from mac_runner.store.workers import ShardsStanding, shards_standing
-from mac_runner.types import JsonObject, PolicyVersion
+from mac_runner.types import JsonObject, JsonValue, PolicyVersion
+
+
+class Combination(NamedTuple):
+    """A combination of a grid that is asked for; its standing is None where it has not begun."""
+
+    slug: str
+    values: Mapping[str, JsonValue]
+    standing: Standing | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How far a run is. `latest` is its last session, and `usage` is what all of them used.
+    """How far a run or a grid is. `latest` is its last session, and `usage` is what all of them used.
+
+    That of a grid adds up the combinations that have begun; its sessions are those of the grid.
 
     `holder` is who left a note, of several one that is alive.
     """
@@ -65,13 +76,27 @@ class Standing:
     shards: ShardsStanding | None = None
     """While workers claim its shards, how far these are."""
 
+    combinations: tuple[Combination, ...] | None = None
+    """Of a grid, those that are asked for."""
+
     @property
     def ended(self) -> int:
         """How many conversations have ended, finished or failed."""
         return self.finished + self.failed
 
+    @property
+    def not_begun(self) -> int:
+        """How many combinations have not begun."""
+        return sum(one.standing is None for one in self.combinations or ())
 
-def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine | None = None) -> Standing:
+    @property
+    def complete(self) -> int:
+        """How many combinations have ended."""
+        found = (one.standing for one in self.combinations or () if one.standing is not None)
+        return sum(standing.ended == standing.planned for standing in found)
+
+
+def read_run_standing(directory: Path, *, disk: Disk | None = None, machine: Machine | None = None) -> Standing:
     """How far a run is, also while it is under way. Raises RunDirectoryError when there is none.
 
     Opens no transcript and parses no reply, so it takes seconds at a hundred thousand conversations.

@@ -20,7 +20,7 @@ from mac_runner.reports.turns import readable
 from mac_runner.runs.recorded import parent_conversation
 from mac_runner.runs.replays import Prompts
 from mac_runner.runs.trust import trust
-from mac_runner.store import GridEntry, GridRecord, has_run, is_grid, read_grid, read_grid_standing
+from mac_runner.store import GridEntry, GridRecord, has_run, is_grid, read_grid, read_standing
 from mac_runner.store.tail import never
 from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject
@@ -308,8 +308,8 @@ class RunSource:
     def _grid_page(self, grid: GridRecord) -> RunPage:
         runs = {entry.slug: self._run(entry.slug) for entry in self._begun(grid)}
         standings = {self.directory / slug: run.follower.standing() for slug, run in runs.items()}
-        standing = read_grid_standing(self.directory, begun=standings.get)
-        is_live = bool(standing.whole.holder.is_alive)
+        standing = read_standing(self.directory, begun=standings.get)
+        is_live = bool(standing.holder.is_alive)
         is_over = self._end()
         found = {slug: run.summary(is_over, is_live=is_live) for slug, run in runs.items()}
         is_reading = any(run.follower.is_reading for run in runs.values())

@@ -14,11 +14,11 @@ from typing import Final
 from mac_runner.reports.conversations import Listed
 from mac_runner.reports.failures import noted_defaults
 from mac_runner.reports.grid import figures_of
-from mac_runner.reports.status import duration_text, grid_status_json, status_json
+from mac_runner.reports.status import duration_text, status_json
 from mac_runner.reports.summary import slots_used
 from mac_runner.reports.tables import figure_text, value_text
 from mac_runner.results import DEFAULTS_HEAD, Figure, count_text, integer, number, section
-from mac_runner.store import GridStanding, Standing
+from mac_runner.store import Standing
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import CombinationView, EngineView, Fact, RunPage
 from mac_runner.views.index import column_views
@@ -88,7 +88,7 @@ def _state(status: JsonObject, *, is_known: bool) -> str:
 
 
 def grid_page(
-    standing: GridStanding,
+    standing: Standing,
     resolved: JsonObject,
     now: datetime,
     *,
@@ -99,32 +99,32 @@ def grid_page(
 
     `resolved` is the experiment of any combination that has begun, or empty; `summaries` are by combination.
     """
-    status = grid_status_json(standing, now)
-    whole = standing.whole
-    planned = f"{standing.complete} of {len(standing.combinations)} complete"
+    status = status_json(standing, now)
+    combinations = standing.combinations or ()
+    planned = f"{standing.complete} of {len(combinations)} complete"
     return RunPage(
-        name=whole.experiment_name,
-        directory=str(whole.directory),
+        name=standing.experiment_name,
+        directory=str(standing.directory),
         environment=_text(section(resolved, "conversation_config").get("environment")),
         description=_text(section(resolved, "experiment_metadata").get("description")),
         state=_state(status, is_known=not is_reading),
-        planned=whole.planned,
-        done=whole.ended,
-        failed=whole.failed,
-        is_live=bool(whole.holder.is_alive),
+        planned=standing.planned,
+        done=standing.ended,
+        failed=standing.failed,
+        is_live=bool(standing.holder.is_alive),
         columns=(),
         engines=tuple(_engines(status, section(resolved, "model_definitions"))),
         facts=(Fact("combinations", planned), *_status_facts({"session": None, "eta_s": None, **status})),
         combinations=tuple(
             CombinationView(
-                slug=known.slug,
-                values={key: value_text(value) for key, value in known.values.items()},
+                slug=slug,
+                values={key: value_text(value) for key, value in values.items()},
                 planned=0 if found is None else found.planned,
                 done=0 if found is None else found.ended,
                 failed=0 if found is None else found.failed,
-                figures=combination_figures((summaries or {}).get(known.slug, {})),
+                figures=combination_figures((summaries or {}).get(slug, {})),
             )
-            for known, found in standing.combinations
+            for slug, values, found in combinations
         ),
         is_reading=is_reading,
     )

@@ -11,9 +11,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.plan import Shard
-from mac_runner.reports import fitted, grid_status_json, grid_status_text, status_json, status_text
+from mac_runner.reports import fitted, status_json, status_text
 from mac_runner.reports.testing import FAILURES_MAX, MODELS_MAX
-from mac_runner.store import GridEntry, GridStanding, SessionStanding, ShardsStanding, Standing, Worker
+from mac_runner.store import Combination, SessionStanding, ShardsStanding, Standing, Worker
 from mac_runner.store.testing import Holder, Owner
 from mac_runner.types import JsonObject, JsonValue
 from tests.kit import index_row
@@ -136,14 +136,14 @@ def test_time_left_of_a_grid_is_told_while_workers_say_its_pace_and_all_of_it_is
         of=8, complete=3, held=2, half_done=1, workers=(worker(HOLDER, "1-of-8"), worker(HOLDER, "2-of-8"))
     )
     whole = standing(counts={"turns": 400}, shards=shards)
-    first, second = (GridEntry(slug=f"seed-{seed}", identity="", values={"seed": seed}, session=1) for seed in (1, 2))
+    first, second = (Combination(f"seed-{seed}", {"seed": seed}, None) for seed in (1, 2))
 
-    def to_go(whole: Standing, *others: tuple[GridEntry, None]) -> str:
-        status = grid_status_json(GridStanding(whole=whole, combinations=((first, whole), *others)), NOW)
-        return next(line for line in grid_status_text(status).splitlines() if line.startswith("to go ")).split()[-1]
+    def to_go(whole: Standing, *others: Combination) -> str:
+        status = status_json(replace(whole, combinations=(first._replace(standing=whole), *others)), NOW)
+        return next(line for line in status_text(status).splitlines() if line.startswith("to go ")).split()[-1]
 
     assert to_go(whole) == "0:00:20"
-    assert to_go(whole, (second, None)) == "unknown"
+    assert to_go(whole, second) == "unknown"
     assert to_go(replace(whole, shards=None)) == "unknown"
 
 

@@ -24,7 +24,7 @@ from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError, RunLockedError
 from mac_runner.plan import Shard, parse_shard
-from mac_runner.reports import grid_status_json, status_json, status_text
+from mac_runner.reports import status_json, status_text
 from mac_runner.runs import Player, RunRequest, set_up
 from mac_runner.runs.testing import (
     LOOK_INTERVAL_S,
@@ -40,7 +40,6 @@ from mac_runner.store import (
     Disk,
     has_run,
     merge_runs,
-    read_grid_standing,
     read_run,
     read_standing,
 )
@@ -201,7 +200,7 @@ def test_grid_that_workers_have_left_reads_like_the_grid_that_its_end_makes(tmp_
 
 def state_of_grid(grid: Path, _to: Path) -> object:
     """The status of a grid, without the session in which it was ended."""
-    return {**grid_status_json(read_grid_standing(grid), NOW), **PROCESSES}
+    return {**status_json(read_standing(grid), NOW), **PROCESSES}
 
 
 def engines_of_grid(grid: Path, _to: Path) -> object:

@@ -33,7 +33,6 @@ from mac_runner.store import (
     is_grid,
     open_grid,
     read_grid,
-    read_grid_standing,
     read_run,
     read_standing,
     used_in,
@@ -585,7 +584,7 @@ def test_accounts_of_a_grid_killed_anywhere_have_every_reply_of_its_combinations
             for segment in path.glob("journal/slug-*/*.jsonl")
         )
 
-        for usage in (grid_usage(path, "g"), read_grid_standing(path).whole.usage):
+        for usage in (grid_usage(path, "g"), read_standing(path).usage):
             assert section(section(usage, "models"), "m").get("requests", 0) == max(noted, recorded)
         for session in (1, 2):
             with open_grid(path, asked=asked("a", "b"), clock=CLOCK) as grid_run:
@@ -606,7 +605,7 @@ def test_use_of_a_grid_counts_what_a_combination_used_that_was_played_alone_and_
 
     assert replies > 0
     assert section(section(found, "models"), "m")["requests"] == 5 + replies
-    assert (found["played_s"], read_grid_standing(tmp_path).whole.usage) == (2.0, found)
+    assert (found["played_s"], read_standing(tmp_path).usage) == (2.0, found)
 
 
 def test_what_a_worker_notes_while_its_grid_is_merged_counts_once(tmp_path: Path) -> None:
