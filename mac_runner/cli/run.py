@@ -30,7 +30,7 @@ from mac_runner.results import Table
 from mac_runner.runs.claims import check
 from mac_runner.runs.engines import EnginePlan, plan_engines
 from mac_runner.runs.mirrored import mirrored
-from mac_runner.runs.play import Player, Results, results_if_complete
+from mac_runner.runs.play import INTERRUPTED, Player, Results, results_if_complete
 from mac_runner.runs.policies import Policy, PolicyRequest
 from mac_runner.runs.preview import first_prompts
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
@@ -120,9 +120,10 @@ def _say_extras(results: Results) -> None:
 
 
 def ending(results: Results, exit_code: Exit, *, is_quiet: bool) -> Exit:
-    """The exit code of a run that was played; says how one that was interrupted can go on."""
+    """The exit code of a run that was played; says how one that was stopped can go on."""
     if results.is_interrupted:
-        _say(f"interrupted: {results.ended}; run the same command again to go on", is_quiet=is_quiet)
+        limit = "" if results.stopped_by == INTERRUPTED else "raise the limit and "
+        _say(f"{results.stopped_by}: {results.ended}; {limit}run the same command again to go on", is_quiet=is_quiet)
         return Exit.INTERRUPTED
     return exit_code
 
@@ -143,6 +144,9 @@ def describe(request: RunRequest, *, is_quiet: bool) -> Exit:
     lines = [*(_of_one(chosen, surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines))]
     if on_fleet := [engine.name for engine in engines.engines.values() if engine.is_on_fleet]:
         lines.append(f"fleet          {', '.join(on_fleet)}; mac-run fleet plan shows where their engines run")
+    if (limits := chosen.setups[0].experiment.limits) is not None:
+        asked = limits.model_dump(exclude_none=True).items()
+        lines.append(f"limits         {', '.join(f'{key} {value:,}' for key, value in asked)}")
     with report() as stream:
         stream.write("\n".join([*lines, *(f"warning        {warning}" for warning in chosen.warnings)]) + "\n")
         if design := [*_design(chosen)]:

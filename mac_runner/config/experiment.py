@@ -250,6 +250,7 @@ METRIC_PLUGINS: Final = "metric_plugins"
 """The key under which the code of metrics is recorded."""
 REWARDS: Final = "rewards"
 FLEET: Final = "fleet"
+LIMITS: Final = "limits"
 
 S = TypeVar("S", bound=Settings)
 
@@ -340,6 +341,17 @@ class ReportConfig(Section):
     """The figure that the study is about, such as `accuracy.final` or `bias.final.ambiguous`; it is reported first."""
 
 
+class LimitsConfig(Section):
+    """How much a run may use, over all its sessions; it stops in good order at the first of these."""
+
+    tokens: Annotated[int | None, RUNTIME, Field(ge=1)] = None
+    """The tokens of prompts and replies, as the engines count them."""
+    usd: Annotated[float | None, RUNTIME, Field(gt=0)] = None
+    """The US dollars, at the prices of its models (`usd_per_mtok`, `usd_per_hour`)."""
+    hours: Annotated[float | None, RUNTIME, Field(gt=0)] = None
+    """The hours at play, in which engines were up and conversations left; those of several workers add up."""
+
+
 class _Experiment(Section):
     """An experiment as it will run: profile and overrides applied, every default filled in.
 
@@ -362,6 +374,7 @@ class _Experiment(Section):
         retry_config: RetryConfig = RetryConfig()
         report: ReportConfig = ReportConfig()
         fleet: FleetConfig | None = None
+        limits: LimitsConfig | None = None
 
     @property
     def name(self) -> str:
@@ -424,7 +437,15 @@ class _Experiment(Section):
     def dumped(self) -> JsonObject:
         """All its values as plain data; without the sections of plug-ins where it has none."""
         values: JsonObject = self.model_dump(mode="json")
-        empty: JsonObject = {SETTINGS: None, PLUGINS: {}, METRICS: [], METRIC_PLUGINS: {}, REWARDS: None, FLEET: None}
+        empty: JsonObject = {
+            SETTINGS: None,
+            PLUGINS: {},
+            METRICS: [],
+            METRIC_PLUGINS: {},
+            REWARDS: None,
+            FLEET: None,
+            LIMITS: None,
+        }
         return {key: value for key, value in values.items() if key not in empty or value != empty[key]}
 
     @model_validator(mode="after")
@@ -540,6 +561,11 @@ else:
         fleet=_described(
             FleetConfig | None,
             "The GPUs that the models with the backend `fleet` share, and how their engines are kept running.",
+            None,
+        ),
+        limits=_described(
+            LimitsConfig | None,
+            "How much the run may use, over all its sessions; it stops in good order at the first of these.",
             None,
         ),
     )

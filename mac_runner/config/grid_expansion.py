@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mac_runner.config.experiment import Experiment, ReportConfig
+from mac_runner.config.experiment import LIMITS, Experiment, ReportConfig
 from mac_runner.config.grid_axes import (
     GRID_KEY,
     Axis,
@@ -79,8 +79,12 @@ def expanded(draft: Draft, files: Path) -> Grid:
         raise draft_error(draft, [Problem((GRID_KEY,), text)])
     _refuse_idle(draft, found)
     _refuse_duplicates(draft, found)
-    if any(one.loaded.experiment.report != found[0].loaded.experiment.report for one in found):
+    experiments = [one.loaded.experiment for one in found]
+    if any(each.report != experiments[0].report for each in experiments):
         raise draft_error(draft, [Problem(("report",), "differs between combinations; a grid has one report")])
+    if any(each.limits != experiments[0].limits for each in experiments):
+        text = "differs between combinations; it bounds what all of them use together"
+        raise draft_error(draft, [Problem((LIMITS,), text)])
     experiment = found[0].loaded.experiment
     name = experiment.experiment_metadata.experiment_name
     return Grid(

@@ -13,6 +13,7 @@ from mac_runner.config.decoding import decoding_problems
 from mac_runner.config.experiment import (
     BACKENDS,
     FLEET,
+    LIMITS,
     MODELS,
     SETTINGS,
     STEP_LIMIT_S,
@@ -50,6 +51,7 @@ def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
     yield from _efforts(experiment)
     yield from _waiting(experiment)
     yield from _groups(experiment)
+    yield from _prices(experiment)
     yield from _environment(experiment)
 
 
@@ -109,6 +111,16 @@ def _fleet(experiment: Experiment) -> Iterator[Problem]:
     asked = gpus if isinstance(gpus, int) else 0 if gpus == "auto" else len(gpus)
     if asked > at_most:
         yield Problem((FLEET, "gpus"), f"asks for {asked}, and fleet.max_gpus is {at_most}; raise it, or ask for fewer")
+
+
+def _prices(experiment: Experiment) -> Iterator[Problem]:
+    """Models without a price where `limits` bounds what they cost."""
+    if experiment.limits is None or experiment.limits.usd is None:
+        return
+    for name, definition in experiment.model_definitions.items():
+        if definition.usd_per_mtok is None and definition.usd_per_hour is None:
+            text = f"needs the price of every model, and {name!r} has none; write usd_per_mtok or usd_per_hour into"
+            yield Problem((LIMITS, "usd"), f"{text} model_definitions.{name}, or usd_per_hour: 0 if it is free")
 
 
 def _agents(experiment: Experiment) -> Iterator[Problem]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from mac_runner.figures.charts import Across, bars, over_time
 from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value
+from mac_runner.reports.limits import cost_of, definition_of
 from mac_runner.reports.summary import slots_mean, slots_used
 from mac_runner.results import integer, number, section
 from mac_runner.types import JsonObject
@@ -18,7 +19,6 @@ _POINTS_MAX: Final = 150
 _MODEL: Final = DataColumn(name="model", title="model")
 _CLASS: Final = 1.122
 """The width of a class of latencies."""
-_MTOK: Final = 1_000_000
 _COST: Final = (
     "A cost is the tokens that the engine counted at the prices of the experiment (`usd_per_mtok`), of all requests of "
     "all sessions, those of failed and repeated conversations too; plus the time in which the engine was at play at "
@@ -234,34 +234,6 @@ def _duration(seconds: float) -> str:
     return f"{seconds / scale:,.3g} {unit}"
 
 
-class Cost(NamedTuple):
-    """What one engine cost, in US dollars; None for a part without a price."""
-
-    tokens: float | None
-    hours: float | None
-
-    @property
-    def total(self) -> float | None:
-        """Both parts; None where neither has a price."""
-        parts = [part for part in self if part is not None]
-        return sum(parts) if parts else None
-
-
-def cost_of(definition: JsonObject, account: JsonObject) -> Cost:
-    """What an engine cost: its entry of `model_definitions`, and its part of the accounting."""
-    prices, tokens = section(definition, "usd_per_mtok"), section(account, "tokens")
-    per_hour, played_s = number(definition.get("usd_per_hour")), number(account.get("played_s"))
-    of_tokens = None
-    if prices:
-        counted = {key: number(tokens.get(key)) or 0.0 for key in ("prompt", "cached", "completion")}
-        prompt, completion = (number(prices.get(key)) or 0.0 for key in ("prompt", "completion"))
-        cached = number(prices.get("cached"))
-        new = max(0.0, counted["prompt"] - counted["cached"])
-        of_cached = counted["cached"] * (prompt if cached is None else cached)
-        of_tokens = (new * prompt + of_cached + counted["completion"] * completion) / _MTOK
-    return Cost(of_tokens, None if per_hour is None or played_s is None else per_hour * played_s / 3600)
-
-
 def cost_figures(definitions: Mapping[str, JsonObject], accounts: JsonObject, finished: int) -> Iterator[Figure]:
     """What the engines cost, where any has a price; `finished` conversations came of it."""
     rows = [_cost_row(name, definitions, section(accounts, name)) for name in accounts]
@@ -296,9 +268,7 @@ def cost_figures(definitions: Mapping[str, JsonObject], accounts: JsonObject, fi
 
 
 def _cost_row(name: str, definitions: Mapping[str, JsonObject], account: JsonObject) -> dict[str, Value]:
-    # In a grid a digest may follow the name of an engine.
-    definition = definitions.get(name) or definitions.get(name.partition("#")[0]) or {}
-    cost, tokens = cost_of(definition, account), section(account, "tokens")
+    cost, tokens = cost_of(definition_of(name, definitions), account), section(account, "tokens")
     played_s = number(account.get("played_s"))
     return {
         "model": name,

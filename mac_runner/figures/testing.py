@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mac_runner.figures.charts import colours_of, dashes_of, forest, shapes_of, ticks_of
 from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.engines import cost_figures, cost_of, engine_figures
+from mac_runner.figures.engines import cost_figures, engine_figures
 from mac_runner.figures.estimates import interval_notes, of_rate
 from mac_runner.figures.every_run import (
     classes,

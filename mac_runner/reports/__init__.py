@@ -16,6 +16,7 @@ from mac_runner.reports.grid import (
     summarise_grid,
     value_columns,
 )
+from mac_runner.reports.limits import limit_reached
 from mac_runner.reports.status import (
     lanes_json,
     status_json,
@@ -50,6 +51,7 @@ __all__ = [
     "is_nothing_usable",
     "lacks_stats",
     "lanes_json",
+    "limit_reached",
     "list_lines",
     "listed",
     "listed_run",

@@ -12,6 +12,7 @@ from mac_runner.bottleneck import bottleneck, usage_of
 from mac_runner.printable import counted, printable
 from mac_runner.reports.failures import FailureCounter, by_model, warnings
 from mac_runner.reports.grid import ROWS_SHOWN_MAX
+from mac_runner.reports.limits import limit_reached
 from mac_runner.reports.summary import is_silent, turns_answered
 from mac_runner.reports.tables import NOT_COUNTED, names_text
 from mac_runner.results import number, objects, section
@@ -44,11 +45,14 @@ def status_json(standing: Standing, now: datetime) -> JsonObject:
     latest = standing.latest
     shards = {} if standing.shards is None else _shards_json(standing.shards, now)
     pace = number(shards.get("turns_per_s"))
+    is_stopped = _state(standing) == "stopped"
+    stopped_by = limit_reached(standing.bounds, standing.usage) if is_stopped else None
     status: JsonObject = {
         "experiment_name": standing.experiment_name,
         "directory": str(standing.directory),
         "shard": None if standing.shard is None else str(standing.shard),
         "state": _state(standing),
+        **({"stopped_by": stopped_by} if stopped_by is not None else {}),
         "owner": _owner_json(standing.holder, now),
         "conversations": {
             "planned": standing.planned,
@@ -176,6 +180,8 @@ def status_text(status: JsonObject) -> str:
 def _lines(status: JsonObject) -> Iterator[tuple[str, str]]:
     shard = "" if status["shard"] is None else f", shard {status['shard']}"
     yield "experiment", f"{status['experiment_name']}{shard}: {status['state']}"
+    if stopped_by := status.get("stopped_by"):
+        yield "stopped by", f"{stopped_by}; raise the limit and run the same command to go on"
     is_over = status["state"] in ("complete", "failed")
     workers = objects(section(status, "shards").get("workers"))
     places = {(owner["host"], owner["pid"]) for worker in workers if (owner := section(worker, "owner"))}

@@ -8,6 +8,7 @@ from mac_runner.reports.ending import LINES_MAX, ending
 from mac_runner.reports.failures import REASONS_MAX, warnings
 from mac_runner.reports.filters import words_of
 from mac_runner.reports.grid import ROWS_SHOWN_MAX, figures_of
+from mac_runner.reports.limits import cost_of
 from mac_runner.reports.outcomes import TEXTS_MAX, OutcomeResults
 from mac_runner.reports.status import FAILURES_MAX, MODELS_MAX
 from mac_runner.reports.summary import STRETCHES_MAX, models_of

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.clock import Clock, SystemClock, pause
 from mac_runner.descriptors import limit, runs_within
@@ -29,6 +29,7 @@ from mac_runner.runs.engines import (
     plan_engines,
 )
 from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet, local_fleet, opened, plan_fleet
+from mac_runner.runs.limits import Limits
 from mac_runner.runs.policies import PolicyPlan, PolicyRequest, check_policies, plan_policies
 from mac_runner.runs.setup import ExperimentSet, Setup, located
 from mac_runner.runs.stream import LOOK_INTERVAL_S, ConversationStream, OnEnded, OpenRun, Supply, open_setup
@@ -48,6 +49,9 @@ from mac_runner.types import JsonObject, PolicyVersion
 
 Stopping: TypeAlias = Callable[[asyncio.Event], AbstractContextManager[None]]
 """Makes a context, entered inside the event loop, in which something may set the event to stop the run."""
+
+
+INTERRUPTED: Final = "interrupted"
 
 
 class _Opened(NamedTuple):
@@ -74,16 +78,22 @@ class Results(NamedTuple):
     """What a run came to."""
 
     summary: JsonObject
-    """Empty for a worker that was interrupted: it knows a part of the run."""
+    """Empty for a worker that was stopped, which knows a part of the run, and for a run that was not begun."""
     ended: str
     """How much has ended, in words."""
     rows: tuple[GridRow, ...] | None = None
     """A row for each combination of a grid; None for a single experiment."""
     compared: JsonObject | None = None
     """How the combinations of a grid compare, if they can."""
-    is_interrupted: bool = False
+    stopped_by: str | None = None
+    """What stopped it before its end: INTERRUPTED, or the limit that was reached, in words."""
     is_complete: bool = False
     """Nothing is left to play."""
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it was stopped before its end."""
+        return self.stopped_by is not None
 
     @property
     def unusable(self) -> tuple[str, ...]:
@@ -180,6 +190,10 @@ class Player:
         runs: int,
     ) -> Results:
         """One session over what `opening` opens: at most so many `runs` at once, and none before all is checked."""
+        limits = Limits(chosen, self.clock)
+        # What a retry plays has ended already.
+        if limits.reached is not None and any(setup.only or setup.survey().left for setup in pending):
+            return Results({}, "nothing was played", stopped_by=limits.reached)
         engines = plan_engines(pending, chosen.setups, self.clock, self.display.say, can_pull=self.can_pull)
         check_policies(self.policy, engines, self.clock)
         phases = engines.phases(pending)
@@ -192,6 +206,7 @@ class Player:
             is_raising=self.is_process_ours,
         )
         with opening(engines) as opened:
+            limits.own = opened.log.layout.directory.name
             counts = opened.found.values()
             progress = Progress(
                 planned=sum(found.planned for found in counts),
@@ -218,12 +233,14 @@ class Player:
                 def title() -> str:
                     return opened.title(stream.begun)
 
-                session = _Session(self, stream, progress, title, chosen.profile, concurrency, opened.results, policies)
-                is_done = event_loop.run(session.play(phases, fleet))
+                session = _Session(
+                    self, stream, progress, title, chosen.profile, concurrency, limits, opened.results, policies
+                )
+                stopped_by = event_loop.run(session.play(phases, fleet))
             results = opened.end()
         if results.is_complete:
             self.on_complete(chosen.directory)
-        return results._replace(is_interrupted=not is_done)
+        return results._replace(stopped_by=stopped_by)
 
     @contextmanager
     def _run(
@@ -387,6 +404,7 @@ class _Session:
         title: Callable[[], str],
         profile: str,
         concurrency: int | None,
+        limits: Limits,
         results: Callable[[], str] = str,
         policies: PolicyPlan | None = None,
     ) -> None:
@@ -397,12 +415,13 @@ class _Session:
         self._title = title
         self._profile = profile
         self._concurrency = concurrency
+        self._limits = limits
         self._results = results
         self._lanes: Callable[[], tuple[LaneStatus, ...]] = tuple
         self._policies: Policies | None = None
 
-    async def play(self, phases: Sequence[Phase], planned: PlannedFleet | None) -> bool:
-        """Play all phases; False when the run was stopped before their end."""
+    async def play(self, phases: Sequence[Phase], planned: PlannedFleet | None) -> str | None:
+        """Play all phases; what stopped the run before their end (`Results.stopped_by`)."""
         stop = asyncio.Event()
         player = self._player
         if self._planned_policies is not None:
@@ -410,7 +429,10 @@ class _Session:
                 self._stream.event, lambda: self._stream.sources, restarts=len(phases) > 1
             )
         with player.stopping(stop), self._training(stop) as trained:
-            showing = asyncio.create_task(self._show())
+            beside = [
+                asyncio.create_task(self._show()),
+                asyncio.create_task(self._limits.watch(self._progress, stop, player.display.say)),
+            ]
             try:
                 async with opened(
                     planned, self._stream.early_event, clock=player.clock, say=player.display.say
@@ -420,15 +442,16 @@ class _Session:
                         for phase in phases:
                             end = trained if phase is phases[-1] else None
                             if stop.is_set() or not await self._play(phase, fleet, stop, end):
-                                return False
+                                return self._limits.stopped_by(self._progress) or INTERRUPTED
                     finally:
                         # The last picture shows how the lanes were, and not that the fleet was closed.
                         last = self._lanes()
                         self._lanes = lambda: last
-                return True
+                return None
             finally:
-                showing.cancel()
-                await asyncio.wait([showing])
+                for task in beside:
+                    task.cancel()
+                await asyncio.wait(beside)
 
     @contextmanager
     def _training(self, stop: asyncio.Event) -> Iterator[Callable[[], Coroutine[object, object, None]] | None]:

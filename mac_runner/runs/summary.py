@@ -17,6 +17,7 @@ from mac_runner.reports import (
     grid_table,
     grid_tables,
     has_parquet,
+    limit_reached,
     parquet_bytes,
     summarise,
     summarise_grid,
@@ -68,7 +69,10 @@ def summary_parts(contents: Run) -> Iterator[JsonObject | None]:
     )
     forked: JsonObject = {} if fork is None else {"fork": fork_summary(fork, contents.rows())}
     policies = contents.state.policies_json()
-    yield summary | forked | ({"policies": policies} if policies else {})
+    is_over = contents.layout.grid is not None or contents.counts.done == contents.counts.planned
+    stopped_by = None if is_over or not contents.bounds else limit_reached(contents.bounds, contents.usage)
+    stopped: JsonObject = {} if stopped_by is None else {"stopped_by": stopped_by}
+    yield summary | stopped | forked | ({"policies": policies} if policies else {})
 
 
 _PART_ROWS: Final = 100

@@ -8,6 +8,7 @@ from mac_runner.runs.engines import DESCRIPTORS_MIN, Engine, EnginePlan, bound, 
 from mac_runner.runs.event_loop import COLLECTION_OBJECTS, rare_collections, run
 from mac_runner.runs.export import Exported, ExportRequest, export, exported, followed
 from mac_runner.runs.fork_plan import ForkRequest, plan_fork
+from mac_runner.runs.limits import Limits
 from mac_runner.runs.maintenance import repair_all, verify_all
 from mac_runner.runs.measured import observed
 from mac_runner.runs.recorded import (
@@ -15,6 +16,7 @@ from mac_runner.runs.recorded import (
     rebuilt_transcript,
     recorded_plan,
     sent_prompt,
+    set_of_one,
 )
 from mac_runner.runs.replays import Replays
 from mac_runner.runs.report import report_of, run_data

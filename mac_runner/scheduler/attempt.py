@@ -253,7 +253,7 @@ class AttemptRunner:
         took_s = now_s - state.sent_at_s - (waited_s - depart.waited_s)
         self._accounting.landed(live.source.engines[turn.model], now_s, reply.tokens)
         self._engine_of(live, turn).answered()
-        self._run.progress.turns += 1
+        self._run.progress.answered()
         live.answered += 1
         timing = msgspec.structs.replace(
             reply.timing, queue_s=round(waited_s, 6), generate_s=round(took_s, 6), faults=tuple(state.faults)

@@ -18,6 +18,7 @@ from mac_runner.scheduler.conversation import LiveConversation
 from mac_runner.scheduler.interfaces import RunLog
 from mac_runner.scheduler.pools import PoolSnapshot
 from mac_runner.scheduler.state import RequestScheduler
+from mac_runner.store import merge_accounting
 from mac_runner.types import JsonObject, ReceiptKind, TokenCount
 
 
@@ -220,6 +221,8 @@ class Progress:
         self.defaults = 0
         self.first = FirstFailures()
         """Those that began first in this phase."""
+        self.on_answer: Callable[[], object] = lambda: None
+        """Called with each reply, once it is counted."""
         self._taken: defaultdict[str, Counter[ReceiptKind]] = defaultdict(Counter)
         self._on_outcome = on_outcome
         self._scheduler = RequestScheduler()
@@ -232,6 +235,7 @@ class Progress:
         self._ended_at_s: float | None = None
         self._played_before_s = 0.0
         self._tokens_before = TokenCount()
+        self._used_before: JsonObject = {}
 
     def attach(
         self,
@@ -243,7 +247,7 @@ class Progress:
         silent_since_s: Callable[[str], float | None] = lambda _engine: None,
     ) -> None:
         """Show another phase of the run from now on; what earlier phases generated and played still counts."""
-        self._tokens_before, self._played_before_s = self.tokens, self.elapsed_s
+        self._tokens_before, self._played_before_s, self._used_before = self.tokens, self.elapsed_s, self.used()
         self._started_at_s, self._ended_at_s = clock.monotonic_s(), None
         self._scheduler, self._accounting, self._log = scheduler, accounting, log
         self._clock, self._live, self._silent_since_s = clock, live, silent_since_s
@@ -255,6 +259,11 @@ class Progress:
         self.finished += finished
         self.failed += failed
         self.resumed_with += finished + failed
+
+    def answered(self) -> None:
+        """Count a reply, which the accounts have."""
+        self.turns += 1
+        self.on_answer()
 
     def applied(self, kind: ReceiptKind, definition: str) -> None:
         """Count what the conversation made of a reply."""
@@ -332,6 +341,10 @@ class Progress:
     def accounts(self) -> JsonObject:
         """The accounts of this phase; to be read on the thread that plays."""
         return {} if self._accounting is None else self._accounting.as_json(self._now_s())
+
+    def used(self) -> JsonObject:
+        """The accounts of all phases; to be read on the thread that plays."""
+        return merge_accounting(self._used_before, self.accounts()) if self._used_before else self.accounts()
 
     def utilisation(self, model: str) -> float | None:
         """The part of the model's slot time in use since the start."""

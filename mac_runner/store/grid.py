@@ -356,9 +356,7 @@ def used_in(directory: Path, *, disk: Disk | None = None) -> JsonObject:
     disk = disk or Disk()
     if (record := read_grid(directory, disk=disk) if is_grid(directory, disk=disk) else None) is not None:
         return grid_usage(directory, record.name, disk=disk)
-    usage = read_run(directory, disk=disk).usage if has_run(directory, disk=disk) else {}
-    # Sessions that were merged may come from a grid, which accounted for their engines.
-    return merge_accounting({key: value for key, value in usage.items() if key != RECORDED}, section(usage, RECORDED))
+    return read_run(directory, disk=disk).usage if has_run(directory, disk=disk) else {}
 
 
 def grid_usage(
@@ -488,6 +486,7 @@ def _whole(
         holder=most_alive(disk, places_of_work(directory, disk=disk), machine),
         counts=reduce(added_counts, (standing.counts for standing in begun), {}),
         speakers={name: model for standing in begun for name, model in standing.speakers.items()},
+        bounds=reduce(_with_models, (standing.bounds for standing in begun), {}),
         lost=sum(standing.lost for standing in begun),
         damaged_lines=state.damaged_lines + sum(standing.damaged_lines for standing in begun),
         shards=ShardsStanding.of_grid(
@@ -495,3 +494,9 @@ def _whole(
             read_workers(directory, disk=disk, machine=machine),
         ),
     )
+
+
+def _with_models(first: JsonObject, second: JsonObject) -> JsonObject:
+    """The bounds of a grid, which are those of its first combination, with the models of all."""
+    models = {**section(second, "model_definitions"), **section(first, "model_definitions")}
+    return {**second, **first, "model_definitions": models} if second else first

@@ -16,6 +16,7 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.files import Mark, mark_of
 from mac_runner.plan import Shard
 from mac_runner.printable import counted
+from mac_runner.results import section
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.fork import ForkRecord, read_fork
@@ -31,7 +32,7 @@ from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts
 from mac_runner.store.records import in_time_order, origin_of, row_id
 from mac_runner.store.rows import DoneRow, RecordedRow
-from mac_runner.store.run_state import RunState
+from mac_runner.store.run_state import RECORDED, RunState, merge_accounting
 from mac_runner.store.tail import JournalTail, News, never, read_state, unnoted
 from mac_runner.store.traces import Traces, read_traces
 from mac_runner.store.transcripts import (
@@ -165,8 +166,15 @@ class Run:
 
     @property
     def usage(self) -> JsonObject:
-        """What the sessions used (`RunState.usage`)."""
-        return self._counted.usage
+        """What the sessions used (`RunState.usage`); those of a grid, which a merge may bring, what they recorded."""
+        usage = self._counted.usage
+        return merge_accounting({key: usage[key] for key in usage if key != RECORDED}, section(usage, RECORDED))
+
+    @property
+    def bounds(self) -> JsonObject:
+        """Of an experiment with `limits` these, and `model_definitions` with the prices; else nothing."""
+        is_bound = self.resolved.get("limits") is not None
+        return {key: self.resolved[key] for key in ("limits", "model_definitions")} if is_bound else {}
 
     @property
     def share(self) -> JsonObject:

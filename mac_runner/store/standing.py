@@ -69,6 +69,8 @@ class Standing:
     """The model of each agent definition."""
     share: JsonObject = field(default_factory=dict)
     """`RunState.share`."""
+    bounds: JsonObject = field(default_factory=dict)
+    """Of an experiment with `limits` these, and `model_definitions` with the prices."""
     lost: int = 0
     """`Run.lost`."""
     damaged_lines: int = 0
@@ -130,6 +132,7 @@ def standing_of(run: Run, totals: RowTotals) -> Standing:
         counts=totals.counts.as_json(),
         policies=state.policies_json(),
         speakers=recorded_speakers(run.resolved),
+        bounds=run.bounds,
         lost=run.lost if run.is_whole else 0,
         damaged_lines=state.damaged_lines,
         shards=shards_standing(run.disk, run.machine, run.layout, state),

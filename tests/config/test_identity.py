@@ -26,6 +26,7 @@ RUNTIME_KEYS = {
     "fleet": "enable_mig first_port gpus max_agents_per_gpu max_gpus probe.stall_s probe.start_s restart.budget "
     "restart.per_s swap.policy swap.residency_s",
     "game": "template_file",
+    "limits": "tokens usd hours",
     "metric_plugins.*": "distribution version sha256 path",
     "model_definitions.*": "usd_per_hour usd_per_mtok.cached usd_per_mtok.completion usd_per_mtok.prompt",
     "model_definitions.*.anthropic_config": "base_url api_key_env max_in_flight prompt_caching stall_s timeout_s",

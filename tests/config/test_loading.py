@@ -236,6 +236,31 @@ def test_a_fleet_is_loaded_with_its_defaults_and_need_not_be_written() -> None:
     assert loaded(GAME, overrides=on_fleet("engine: vllm")).experiment.fleet is None
 
 
+def test_limits_are_read_and_refused_with_their_line() -> None:
+    limits = loaded(f"{GAME}limits: {{tokens: 5, hours: 0.5}}\n").experiment.limits
+
+    assert limits is not None
+    assert (limits.tokens, limits.usd, limits.hours) == (5, None, 0.5)
+    for value in ("tokens: 0", "tokens: 2.5", "usd: 0", "hours: -1", "replies: 5"):
+        (line,) = refused(f"{GAME}limits: {{{value}}}\n")
+        assert line.startswith(f"trial.yaml:12: limits.{value.partition(':')[0]}: ")
+
+
+def test_a_limit_of_dollars_needs_the_price_of_every_model() -> None:
+    priced = GAME.replace("    backend: scripted", "    usd_per_hour: 0\n    backend: scripted")
+
+    assert loaded(f"{priced}limits: {{usd: 5}}\n").experiment.limits is not None
+    (line,) = refused(f"{GAME}limits: {{usd: 5}}\n")
+    assert line.startswith("trial.yaml:12: limits.usd: needs the price of every model, and 'folk' has none; write usd_")
+
+
+def test_all_combinations_of_a_grid_have_one_limit() -> None:
+    rows = "[{seed: 1, limits.tokens: 5}, {seed: 2, limits.tokens: 6}]"
+
+    (line,) = refused(f"{GAME}limits: {{hours: 1}}\n_grid: {{zip: {{rows: {rows}}}}}\n")
+    assert line.startswith("trial.yaml:12: limits: differs between combinations")
+
+
 def test_a_template_keeps_braces_that_are_no_field() -> None:
     assert filled(["--port={port}", '{"a": {"b": 1}}', "{gpus}"], {"port": "1", "gpus": "0,1"}) == (
         "--port=1",

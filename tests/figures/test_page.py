@@ -22,7 +22,6 @@ from mac_runner.figures.testing import (
     colours_of,
     comparison_sections,
     cost_figures,
-    cost_of,
     dashes_of,
     endings_figure,
     engine_figures,
@@ -37,7 +36,7 @@ from mac_runner.figures.testing import (
     svg_of,
     ticks_of,
 )
-from mac_runner.reports.testing import TEXTS_MAX, models_of
+from mac_runner.reports.testing import TEXTS_MAX, cost_of, models_of
 from mac_runner.results import section
 from mac_runner.types import JsonObject
 from mac_runner.views.testing import EngineClock
