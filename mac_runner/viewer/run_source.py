@@ -50,8 +50,8 @@ from mac_runner.views.run_page import grid_page, run_page
 
 SLICE_S: Final = 0.1
 """A server reads for so long at a time; requests are answered in between."""
-PLAYED_MAX: Final = 64
-"""So many conversations are kept as they were played."""
+PLAYED_MAX: Final = 20_000
+"""Conversations are kept as they were played, of so many events and turns together."""
 
 
 class Played(NamedTuple):
@@ -228,9 +228,8 @@ class RunSource:
             transcript = follower.transcript(task_id)
             with readable(task_id):
                 view = whole_view(transcript, command=str(follower.directory))
-            known = self._played.put(
-                (slug, task_id), Played(mark, transcript, view, {}, [], partial(follower.traces, task_id, transcript))
-            )
+            made = Played(mark, transcript, view, {}, [], partial(follower.traces, task_id, transcript))
+            known = self._played.put((slug, task_id), made, len(view.events) + len(view.turns))
         return known
 
     def _parent(self, slug: str, follower: Follower, name: str) -> Played | None:
@@ -243,9 +242,8 @@ class RunSource:
             contents, transcript = parent_conversation(follower.run, name)
             with readable(name):
                 view = whole_view(transcript, command=str(found["run"]))
-            known = self._played.put(
-                (slug, name), Played(None, transcript, view, {}, [], partial(contents.traces, transcript))
-            )
+            made = Played(None, transcript, view, {}, [], partial(contents.traces, transcript))
+            known = self._played.put((slug, name), made, len(view.events) + len(view.turns))
         return known
 
     def _prompts(self, slug: str, played: Played) -> tuple[PromptOf | None, str]:
