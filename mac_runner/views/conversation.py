@@ -41,7 +41,8 @@ def whole_view(transcript: JsonObject, *, command: str = "") -> ConversationView
     """
     task, record = json_object(transcript["task"]), json_object(transcript["record"])
     agents = objects(task["agents"])
-    turns, scene = objects(transcript["turns"]), _scene(transcript)
+    turns, results = objects(transcript["turns"]), results_of(str(transcript["environment"]))
+    scene = _NO_SCENE if results is None or results.scene is None else results.scene(transcript)
     events = tuple(record_events(record, turns, scene))
     return ConversationView(
         task_id=str(task["task_id"]),
@@ -104,11 +105,6 @@ def thought_parts(turn: JsonObject) -> tuple[str, ...]:
     apart = reply.get("thinking")
     parts = (apart.strip() if isinstance(apart, str) else "", thoughts(str(reply["text"])).thought)
     return tuple(filter(None, parts))
-
-
-def _scene(transcript: JsonObject) -> Scene:
-    results = results_of(str(transcript["environment"]))
-    return _NO_SCENE if results is None or results.scene is None else results.scene(transcript)
 
 
 def _heads(turns: Iterable[JsonObject], events: Iterable[EventView]) -> Iterator[TurnHead]:

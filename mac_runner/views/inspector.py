@@ -15,7 +15,7 @@ from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.reports.turns import json_object, objects, prompt_text
 from mac_runner.results import integer, number
 from mac_runner.store.traces import Traces
-from mac_runner.types import JsonObject, JsonValue, Prompt, TokenTrace
+from mac_runner.types import JsonObject, Prompt, TokenTrace
 from mac_runner.view_model import ConversationView, Piece, PieceKind, PromptMessage, TokenView, TurnHead, TurnView
 from mac_runner.views.conversation import parted
 
@@ -69,7 +69,7 @@ def _turn_view(
 ) -> TurnView:
     reply, receipt = json_object(turn["reply"]), json_object(turn["receipt"])
     tokens, timing = json_object(reply["tokens"]), json_object(turn.get("timing", {}))
-    parts = parted(turn)
+    parts, faults = parted(turn), timing.get("faults")
     return TurnView(
         key=head.key,
         agent=head.agent,
@@ -86,7 +86,7 @@ def _turn_view(
         queue_s=number(timing.get("queue_s")),
         generate_s=number(timing.get("generate_s")),
         # Faults may name the engine, which an agent does not know.
-        faults=() if seat else _texts(timing.get("faults")),
+        faults=tuple(map(str, faults)) if isinstance(faults, list) and not seat else (),
         cause=str(receipt.get("cause") or ""),
         siblings=siblings,
         sampling={} if seat else _sampling(transcript, head.agent),
@@ -102,10 +102,6 @@ def _sampling(transcript: JsonObject, agent: str) -> dict[str, str]:
     agents = objects(json_object(transcript["task"])["agents"])
     sampling = next((each["sampling"] for each in agents if each["agent_id"] == agent), {})
     return {name: str(value) for name, value in json_object(sampling).items() if value is not None}
-
-
-def _texts(value: JsonValue) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def _tokens(trace: TokenTrace | None) -> Iterator[TokenView]:

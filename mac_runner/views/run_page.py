@@ -37,7 +37,6 @@ def run_page(
     *,
     name: str = "",
     summary: JsonObject | None = None,
-    fork: JsonObject | None = None,
     is_reading: bool = False,
 ) -> RunPage:
     """The head of one run. `resolved` is its experiment as it was recorded, `now` the reader's wall time.
@@ -48,7 +47,6 @@ def run_page(
     if is_reading:
         standing = _foreseen(standing, summary or {})
     status = status_json(standing, now)
-    facts = [*_status_facts(status), *_fork_facts(fork or {})]
     return RunPage(
         name=name or standing.experiment_name,
         directory=str(standing.directory),
@@ -61,7 +59,7 @@ def run_page(
         is_live=bool(standing.holder.is_alive),
         columns=column_views(how),
         engines=tuple(_engines(status, section(resolved, "model_definitions"))),
-        facts=(*_figure_facts(summary), *facts),
+        facts=(*_figure_facts(summary), *_status_facts(status)),
         is_reading=is_reading,
     )
 
@@ -170,18 +168,6 @@ def _status_facts(status: JsonObject) -> Iterator[Fact]:
         yield Fact("shard", _text(status["shard"]))
     if status["warning"]:
         yield Fact("warning", _text(status["warning"]), "warn")
-
-
-def _fork_facts(fork: JsonObject) -> Iterator[Fact]:
-    """Of a fork, what `fork_summary` says."""
-    if fork:
-        yield Fact("conversations forked", count_text(fork.get("of")))
-    arms = section(fork, "arms")
-    for name in arms:
-        arm = section(arms, name)
-        yield Fact(f"arm {name}", f"{count_text(arm.get('ended'))} of {count_text(arm.get('planned'))} ended")
-    if fork.get("off_policy"):
-        yield Fact("off-policy", "replies were kept for other prompts, or written by hand", "warn")
 
 
 def _engines(status: JsonObject, definitions: JsonObject) -> Iterator[EngineView]:

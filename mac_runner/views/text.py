@@ -73,7 +73,8 @@ def _events(record: JsonObject, seat: str | None, truth: Truth | None) -> Iterat
         if truth is not None and event.audience is not None:
             yield from _written(f"To {truth.named(event.place, ', '.join(event.audience))}: {text}")
         else:
-            yield from _written(text, _REACHES[event.reach] if event.audience is None else _only(event.audience))
+            only = "" if event.audience is None else f" [only {', '.join(event.audience)}]"
+            yield from _written(text, only or _REACHES[event.reach])
         if truth is not None:
             yield from (printable(f"    ~ {line}") for line in truth.after(event.place))
 
@@ -89,7 +90,3 @@ def _headed(lines: Iterable[str]) -> Iterator[str]:
     """A heading behind a blank line, and its lines."""
     for place, line in enumerate(lines):
         yield printable(f"  {line}") if place else f"\n{printable(line)}"
-
-
-def _only(audience: Iterable[str]) -> str:
-    return f" [only {', '.join(audience)}]"
