@@ -114,7 +114,9 @@ def read_run_standing(directory: Path, *, disk: Disk | None = None, machine: Mac
 def standing_of(run: Run, totals: RowTotals) -> Standing:
     """How far a run is that keeps replies; `totals` are of the rows that it has."""
     state, counts = run.state, run.counts
-    state.count_recorded(run.disk, run.layout)
+    if run.is_whole:
+        # While a run is being read, this would go through the rest of its journal each time.
+        state.count_recorded(run.disk, run.layout)
     return Standing(
         directory=run.layout.directory,
         experiment_name=run.experiment_name,

@@ -14,7 +14,7 @@ import pytest
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.simulation.testing import SimulatedClock, simulate
-from mac_runner.store import read_run
+from mac_runner.store import Disk, read_run
 from mac_runner.store.testing import done_frame, retry_frame, session_frame
 from mac_runner.types import JsonObject
 from mac_runner.view_model import EnginesPage, IndexColumns, RunPage
@@ -270,6 +270,24 @@ def test_summary_that_was_written_after_the_last_record_is_not_made_again(
 
     assert source.run("").facts
     assert not source.read_on()
+
+
+def test_a_head_that_is_asked_for_while_the_journal_is_read_does_not_read_it_through(
+    own_run: Path, rows: list[JsonObject], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, read, chunks = sliced(own_run), list[Path](), Disk.chunks
+
+    def noted(disk: Disk, path: Path, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
+        read.append(path)
+        return chunks(disk, path, start, size_bytes)
+
+    monkeypatch.setattr(Disk, "chunks", noted)
+    source.index("", 0, None)
+    source.read_on()
+    read.clear()
+
+    assert source.run("").is_reading
+    assert segment_of(own_run) not in read
 
 
 @pytest.mark.ci
