@@ -19,7 +19,8 @@ from mac_runner.store.manifest import decode_manifest
 from tests.cli.lab import MAC_RUN, ROOT, environ
 from tests.viewer.served import Served
 
-PAUSE_S = 0.1
+PAUSE_S = 2.0
+"""A page asks for the head of a run so often while it is read."""
 
 
 def cpu_s(process: int) -> float:
