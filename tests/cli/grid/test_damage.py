@@ -48,13 +48,6 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return lab.path
 
 
-@pytest.fixture
-def run(lab: Lab, played: Path) -> RunDir:
-    """The directory of that grid, in the working directory."""
-    shutil.copytree(played, lab.path, dirs_exist_ok=True)
-    return lab.run_dir()
-
-
 @pytest.mark.ci
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_to_one_combination_is_found_and_mended_by_the_command_of_the_grid(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,13 +59,6 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lab = Lab(path=tmp_path_factory.mktemp("grid"))
     lab.play(lab.write(grid({"game.lobby": ["classic-7", "classic-10"], **SEEDS})))
     return lab.path
-
-
-@pytest.fixture
-def run(lab: Lab, played: Path) -> RunDir:
-    """The directory of that grid, in the working directory."""
-    shutil.copytree(played, lab.path, dirs_exist_ok=True)
-    return lab.run_dir()
 
 
 @pytest.mark.ci
