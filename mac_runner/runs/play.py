@@ -37,11 +37,12 @@ from mac_runner.runs.summary import summary_of, write_grid
 from mac_runner.scheduler import Progress, run_pooled
 from mac_runner.scheduler.policies import Policies
 from mac_runner.status import Display, Meter, StatusFrame, Tally, read_progress, tick
-from mac_runner.store import Need, Survey, encode_for_reading, open_grid, read_grid, read_run, write_tables
+from mac_runner.store import Disk, Need, Survey, encode_for_reading, open_grid, read_grid, read_run, write_tables
 from mac_runner.store.grid import GridAtRest
-from mac_runner.store.layout import SUMMARY
+from mac_runner.store.layout import SUMMARY, Layout
 from mac_runner.store.lock import LeaseWatch
 from mac_runner.store.manifest import Counts
+from mac_runner.store.recovery import held_in
 from mac_runner.store.session import Recorder
 from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
 from mac_runner.store.workers import open_worker
@@ -294,7 +295,10 @@ class Player:
         def open_combination(setup: Setup) -> OpenRun:
             return open_setup(setup, engines.served[setup.slug], self.clock, is_guarded=True, on_ended=self.on_ended)
 
-        with open_grid(chosen.directory, asked=chosen.asked, clock=self.clock, needs=needs, say=say) as grid:
+        shares = [found.share for found in surveys.values()] if surveys else None
+        with open_grid(
+            chosen.directory, asked=chosen.asked, clock=self.clock, needs=needs, shares=shares, say=say
+        ) as grid:
 
             def end() -> Results:
                 if chosen.claimed is not None:
@@ -373,24 +377,33 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
 
     Summaries and tables are written again where they are not what the journals make.
     """
-    if chosen.claimed is not None:
+    is_over = chosen.claimed is not None
+    if is_over:
         if not claims.is_over(chosen):
             return None
         # As one that a single process has played.
         chosen = replace(chosen, claimed=None, known=None if chosen.grid is None else read_grid(chosen.directory))
-    elif not all(map(Setup.is_complete, chosen.setups)):
-        return None
-    if chosen.grid is not None and not chosen.is_known:
-        return None
     if chosen.grid is None:
         (setup,) = chosen.setups
-        summary = summary_of(read_run(setup.directory))
+        contents = read_run(setup.directory) if is_over else setup.complete()
+        if contents is None:
+            return None
+        summary = summary_of(contents)
         write_tables(setup.directory, {SUMMARY: encode_for_reading(summary)}, clock=clock)
         return Results(summary, f"all {len(setup.tasks)} conversations have ended already", is_complete=True)
-    assert chosen.known is not None
+    if chosen.known is None or not chosen.is_known:
+        return None
+    if not is_over and not (_may_be_over(chosen) and all(map(Setup.is_complete, chosen.setups))):
+        return None
     results = write_grid(chosen, GridAtRest(chosen.directory, chosen.known, clock))
     ended = f"all {len(chosen.setups)} combinations are complete"
     return Results(results.summary, ended, results.rows, results.compared, is_complete=True)
+
+
+def _may_be_over(grid: ExperimentSet) -> bool:
+    """Whether all conversations have transcripts, by their names: soon known, before any journal is read."""
+    held = held_in(Disk(), Layout(directory=grid.directory, experiment_name=grid.name))
+    return all(task_id in held for setup in grid.setups for task_id, _ in setup.tasks.ids())
 
 
 class _Session:

@@ -187,12 +187,21 @@ def _entry(line: JsonObject) -> GridEntry:
 class GridRecorder(Recorder):
     """An open directory of a grid. All methods are for the event loop's thread; `close` ends it."""
 
-    def __init__(self, directory: Path, *, record: GridRecord, session: GridSession, lock: RunLock) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        record: GridRecord,
+        session: GridSession,
+        lock: RunLock,
+        shares: Iterable[JsonObject] | None = None,
+    ) -> None:
         super().__init__(session, lock)
         self.record = record
         self._directory = directory
         noted = _noted_usage(directory, record.name, session.disk)
-        known = at_least(noted, _recorded_usage(_shares(session.disk, directory, record)))
+        found = _shares(session.disk, directory, record) if shares is None else shares
+        known = at_least(noted, _recorded_usage(found))
         self._lost: JsonObject = {} if known == noted else {"models": accounting_since(known, noted)["models"]}
         """What combinations recorded, and earlier sessions that were killed did not note."""
 
@@ -320,9 +329,12 @@ def open_grid(
     clock: Clock,
     disk: Disk | None = None,
     needs: Sequence[Need] = (),
+    shares: Iterable[JsonObject] | None = None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> GridRecorder:
     """Begin a grid in `directory`, or continue the one there with what is asked for now, if there is room for `needs`.
+
+    `shares` are those of the combinations that are asked for, where the caller has read them (`grid_usage`).
 
     Raises RunLockedError when another process is at work there, RunDirectoryError when it is something else, StoreError
     when it cannot be written.
@@ -345,7 +357,7 @@ def open_grid(
             _put_all(disk, directory, {GRID: encode_grid(record)})
 
         session = open_log_session(disk, layout, clock, lock, start)
-        return GridRecorder(directory, record=record, session=session, lock=lock)
+        return GridRecorder(directory, record=record, session=session, lock=lock, shares=shares)
     except BaseException:
         lock.back_out()
         raise

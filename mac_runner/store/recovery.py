@@ -217,7 +217,7 @@ def is_sound(disk: Disk, layout: Layout) -> bool:
     """Whether a thorough check finds nothing to repair; reads every transcript."""
     state = read_state(disk, layout, with_digests=True)
     return (
-        _held(disk, layout) == state.endings.keys()
+        held_in(disk, layout) == state.endings.keys()
         and (not layout.is_whole or _is_index_exact(disk, layout, state))
         and not any(result_flaw(disk, layout.transcript(row_id(row)), row) for row in state.rows(disk, layout))
         and not any(attempt_flaws(disk, layout, state.attempts))
@@ -225,8 +225,8 @@ def is_sound(disk: Disk, layout: Layout) -> bool:
     )
 
 
-def _held(disk: Disk, layout: Layout) -> set[str]:
-    """The tasks of all transcripts of a run, whatever was planned."""
+def held_in(disk: Disk, layout: Layout) -> set[str]:
+    """The tasks of all transcripts of a run, or of a whole grid, whatever was planned."""
     return set(filter(layout.holds, filter(None, map(task_id_of, disk.names(layout.transcripts)))))
 
 
@@ -322,7 +322,7 @@ def _set_aside_unsound(
     disk: Disk, layout: Layout, tasks: Plan, state: RunState, repairs: Repairs, *, is_thorough: bool
 ) -> Transcripts:
     """The transcripts of a run, once the damaged ones are set aside."""
-    found = transcripts_found(disk, layout, tasks, state, _held(disk, layout) if is_thorough else ())
+    found = transcripts_found(disk, layout, tasks, state, held_in(disk, layout) if is_thorough else ())
     if is_thorough:
         known = found.unsound
         rows = (row for row in state.rows(disk, layout) if row_id(row) not in known)

@@ -21,13 +21,13 @@ from mac_runner.store.identity import (
 from mac_runner.store.layout import Layout, Lease
 from mac_runner.store.lock import Holder
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import Manifest, in_task_order, read_manifest
+from mac_runner.store.manifest import Manifest, read_manifest
 from mac_runner.store.records import lines
 from mac_runner.store.recovery import trace_flaws, trace_strays, transcripts_found
 from mac_runner.store.rows import RowTotals
-from mac_runner.store.run import Run
-from mac_runner.store.run_state import RunState, SessionStanding
-from mac_runner.store.tail import read_state
+from mac_runner.store.run import Run, read_run
+from mac_runner.store.run_state import RunState, SessionStanding, digest_of
+from mac_runner.store.tail import JournalTail, read_state
 from mac_runner.store.workers import ShardsStanding, shards_standing
 from mac_runner.types import JsonObject, JsonValue, PolicyVersion
 
@@ -158,6 +158,8 @@ class Survey:
     is_complete: bool
     policies: Mapping[str, Sequence[PolicyVersion]] = field(default_factory=dict)
     """The versions that each model had."""
+    share: JsonObject = field(default_factory=dict)
+    """`RunState.share`."""
 
     @property
     def left(self) -> int:
@@ -184,10 +186,14 @@ def survey(
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid)
     changed = _changes(disk, layout, resolved, shard)
-    state = read_state(disk, layout)
+    tail = JournalTail(disk, layout, with_digests=layout.is_whole)
+    tail.read_on()
+    state = tail.state
+    state.count_recorded(disk, layout)
     endings = _ended(disk, layout, tasks, state)
-    recorded = journal.replies(disk, layout, lambda task_id: task_id not in endings)
     found = Counter(endings.get(task_id) for task_id, _ in tasks.ids())
+    # They are looked for in the whole journal.
+    recorded = journal.replies(disk, layout, lambda task_id: task_id not in endings) if found[None] else {}
     half_done = [task_id for task_id, _ in tasks.ids() if task_id in recorded]
     return Survey(
         planned=len(tasks),
@@ -198,8 +204,13 @@ def survey(
         changed_settings=tuple(describe(change) for change in changed or ()),
         is_complete=changed is not None
         and not changed
-        and (_is_final(disk, layout, tasks) if layout.is_whole else _is_part_over(disk, layout, tasks, state, endings)),
+        and (
+            _is_final(disk, layout, tasks, tail)
+            if layout.is_whole
+            else _is_part_over(disk, layout, tasks, state, endings)
+        ),
         policies=state.policies,
+        share=state.share,
     )
 
 
@@ -232,7 +243,28 @@ def is_complete(
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid, lease=lease)
     changed = _changes(disk, layout, resolved, shard)
-    return changed is not None and (despite_settings or not changed) and _is_final(disk, layout, tasks)
+    if changed is None or (changed and not despite_settings):
+        return False
+    return _is_final(disk, layout, tasks, JournalTail(disk, layout, with_digests=layout.is_whole))
+
+
+def complete_run(
+    directory: Path,
+    *,
+    experiment_name: str,
+    resolved: JsonObject,
+    tasks: Plan,
+    shard: Shard | None = None,
+    grid: Path | None = None,
+    disk: Disk | None = None,
+) -> Run | None:
+    """The run if it `is_complete`, which is read once for both."""
+    disk = disk or Disk()
+    layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid)
+    if _changes(disk, layout, resolved, shard) != ():
+        return None
+    tail = JournalTail(disk, layout, with_digests=layout.is_whole)
+    return read_run(directory, disk=disk, tail=tail) if _is_final(disk, layout, tasks, tail) else None
 
 
 def _changes(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None) -> tuple[Difference, ...] | None:
@@ -255,14 +287,15 @@ def _is_part_over(disk: Disk, layout: Layout, tasks: Plan, state: RunState, ende
     return is_done and not any(trace_flaws(disk, layout, state, is_thorough=False))
 
 
-def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
+def _is_final(disk: Disk, layout: Layout, tasks: Plan, tail: JournalTail) -> bool:
     """Whether all is done, and manifest and index are in their final form. Checks what is cheap first.
 
-    A process that was killed while it wrote them a last time left a temporary file, which a start removes.
+    `tail` has digests of a whole run. A process that was killed while it wrote them a last time left a temporary file,
+    which a start removes.
     """
     if not layout.is_whole:
-        state = read_state(disk, layout)
-        return _is_part_over(disk, layout, tasks, state, _ended(disk, layout, tasks, state))
+        tail.read_on()
+        return _is_part_over(disk, layout, tasks, tail.state, _ended(disk, layout, tasks, tail.state))
     if disk.exists(layout.leases) or not disk.exists(layout.manifest) or any(map(disk.strays, layout.swept)):
         return False
     try:
@@ -271,16 +304,17 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
         return False
     if any(known.statuses.get(task_id, "pending") == "pending" for task_id, _ in tasks.ids()):
         return False
-    state = read_state(disk, layout)
-    if any(transcripts_found(disk, layout, tasks, state)):
-        return False
+    tail.read_on()
+    state = tail.state
     manifest = Manifest(layout.experiment_name, known.planned)
     for task_id, ending in state.endings.items():
         manifest.settle(task_id, ending.status)
-    if trace_strays(disk, layout, state) or any(trace_flaws(disk, layout, state, is_thorough=False)):
-        return False
     if any(manifest.status(task_id) != status for task_id, status in known.statuses.items()):
         return False
-    found = (line.data + b"\n" for line in lines(disk.chunks(layout.index)))
-    right = in_task_order(state.json_rows(disk, layout), manifest.done())
-    return all(line == other for line, other in zip_longest(found, right))
+    right = (state.endings[task_id].digest for task_id in manifest.done())
+    found = (digest_of(line.data) if line.is_ended else 0 for line in lines(disk.chunks(layout.index)))
+    if not all(digest == other for digest, other in zip_longest(found, right)):
+        return False
+    if any(transcripts_found(disk, layout, tasks, state)) or trace_strays(disk, layout, state):
+        return False
+    return not any(trace_flaws(disk, layout, state, is_thorough=False))
