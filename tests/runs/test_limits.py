@@ -13,13 +13,13 @@ import mac_runner
 from mac_runner.cli.process import Exit
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.plan import parse_shard
-from mac_runner.reports import grid_status_json, status_json, status_text
+from mac_runner.reports import status_json, status_text
 from mac_runner.results import number, section
 from mac_runner.runs import Player, RunRequest, set_up
 from mac_runner.runs.testing import Limits, set_of_one
 from mac_runner.scheduler import Progress
 from mac_runner.status.testing import SilentDisplay
-from mac_runner.store import read_grid_standing, read_standing, used_in
+from mac_runner.store import read_standing, used_in
 from mac_runner.store.testing import open_worker
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.conftest import lab as lab
@@ -161,7 +161,7 @@ def test_all_combinations_of_a_grid_have_one_limit_together(tmp_path: Path) -> N
 
     assert limit <= tokens(out) < tokens(plain)
     assert stopped.stopped_by == f"limits.tokens: {tokens(out):,} used of {limit:,}"
-    assert grid_status_json(read_grid_standing(out), NOW)["stopped_by"] == stopped.stopped_by
+    assert status_json(read_standing(out), NOW)["stopped_by"] == stopped.stopped_by
     alone = set_of_one(set_up(RunRequest(file=out.with_suffix(".yaml"), out=out)).setups[2])
     assert Player(display=SilentDisplay()).play(alone).stopped_by == stopped.stopped_by
 
