@@ -34,13 +34,10 @@ class SummaryKeeper:
         self._began_s, self._next_s = 0.0, float("-inf")
 
     def summary(self, run: Run, is_over: Callable[[], bool], *, is_live: bool) -> JsonObject | None:
-        """The summary of what the directory holds: one that is written, or one that is made, and until then the last.
+        """The summary of what the directory holds; until it is made the one before it, or one that is written.
 
         Raises RunDirectoryError where what the directory holds cannot be added up.
         """
-        if not is_live and (written := self.written(run)) is not None:
-            self.let_go()
-            return written
         state = len(run.state.endings), len(run.state.sessions), run.counts, is_live
         now_s = self._clock.monotonic_s()
         if self._parts is None and state != self._state and not (is_live and now_s < self._next_s):
@@ -48,7 +45,7 @@ class SummaryKeeper:
         self.make_on(is_over)
         if self._fault:
             raise RunDirectoryError(self._fault)
-        return self._known
+        return self.written(run) if self._known is None and not is_live else self._known
 
     def make_on(self, is_over: Callable[[], bool]) -> bool:
         """Make the next part of what is being made, up to where `is_over` says so; whether there is more to make."""

@@ -258,20 +258,6 @@ def test_summary_says_how_many_ended_while_the_journal_is_read(own_run: Path, ro
     assert head.facts
 
 
-def test_summary_that_was_written_after_the_last_record_is_not_made_again(
-    own_run: Path, rows: list[JsonObject]
-) -> None:
-    """That of a hundred thousand games takes minutes."""
-    (own_run / "summary.json").touch()
-    source = sliced(own_run)
-    source.index("", 0, None)
-    while source.read_on():
-        pass
-
-    assert source.run("").facts
-    assert not source.read_on()
-
-
 def test_a_head_that_is_asked_for_while_the_journal_is_read_does_not_read_it_through(
     own_run: Path, rows: list[JsonObject], monkeypatch: pytest.MonkeyPatch
 ) -> None:
