@@ -41,7 +41,8 @@ ELSEWHERE = {
     "store.lock.Machine.filesystem": lambda _machine, _path: "nfs4",
     "store.lock.LEASE_INTERVAL_S": 0.2,
     "store.writer.LEASE_INTERVAL_S": 0.2,
-    "runs.claims.LOOK_INTERVAL_S": 0.02,
+    "runs.stream.LOOK_INTERVAL_S": 0.02,
+    "runs.play.LOOK_INTERVAL_S": 0.02,
 }
 
 
