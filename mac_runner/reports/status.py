@@ -87,7 +87,7 @@ def _warning(standing: Standing) -> str | None:
 def _state(standing: Standing) -> str:
     if standing.holder.may_work:
         return "running" if standing.holder.is_alive else "perhaps running"
-    if standing.ended != standing.planned:
+    if standing.ended != standing.planned or standing.not_begun:
         return "stopped"
     return "complete" if standing.finished or not standing.ended else "failed"
 
@@ -385,8 +385,6 @@ def duration_text(value: JsonValue) -> str:
 
 def _grid_json(status: JsonObject, standing: Standing) -> JsonObject:
     """The same of a grid, with its combinations."""
-    if standing.not_begun and status["state"] in ("complete", "failed"):
-        status["state"] = "stopped"
     # What the sessions of a grid ended is known to its combinations alone, so its pace is that of workers or unknown.
     del status["session"], status["limit"]
     if standing.not_begun or not section(status, "shards").get("turns_per_s"):

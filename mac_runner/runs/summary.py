@@ -37,7 +37,7 @@ from mac_runner.store import (
     read_run,
 )
 from mac_runner.store.fork import fork_summary
-from mac_runner.store.grid import GridAtRest, GridRecorder
+from mac_runner.store.grid import GridAtRest, GridRecorder, bounds_of_both
 from mac_runner.store.layout import SUMMARIES
 from mac_runner.types import JsonObject
 
@@ -69,10 +69,16 @@ def summary_parts(contents: Run) -> Iterator[JsonObject | None]:
     )
     forked: JsonObject = {} if fork is None else {"fork": fork_summary(fork, contents.rows())}
     policies = contents.state.policies_json()
+    # What limits the combination of a grid is the use of the whole grid.
     is_over = contents.layout.grid is not None or contents.counts.done == contents.counts.planned
-    stopped_by = None if is_over or not contents.bounds else limit_reached(contents.bounds, contents.usage)
-    stopped: JsonObject = {} if stopped_by is None else {"stopped_by": stopped_by}
+    stopped = _stopped(contents.bounds, contents.usage, is_over=is_over)
     yield summary | stopped | forked | ({"policies": policies} if policies else {})
+
+
+def _stopped(bounds: JsonObject, used: JsonObject, *, is_over: bool) -> JsonObject:
+    """Which limit a run or a grid that is not over has reached; empty for none."""
+    stopped_by = None if is_over else limit_reached(bounds, used)
+    return {} if stopped_by is None else {"stopped_by": stopped_by}
 
 
 _PART_ROWS: Final = 100
@@ -107,6 +113,8 @@ class _Combinations:
         """What each adds to the use of the grid."""
         self.complete = 0
         """How many have ended."""
+        self.bounds: JsonObject = {}
+        """`Run.bounds` of all."""
         self._asked = asked
 
     def add(self, known: GridEntry, contents: Run) -> None:
@@ -116,6 +124,7 @@ class _Combinations:
         # Not its summary.json, which is for readers: what the directory holds now.
         self.summaries[known.slug] = summary_of(contents)
         self.shares.append(contents.share)
+        self.bounds = bounds_of_both(self.bounds, contents.bounds)
         if (asked := self._asked.get(known.slug)) is None:
             self.complete += contents.counts.done == contents.counts.planned
         else:
@@ -189,14 +198,16 @@ def _results(
         GridRow(slug=entry.slug, values=entry.values, session=entry.session, summary=found.summaries.get(entry.slug))
         for entry in entries
     )
+    used = grid_usage(directory, record.name, found.shares)
     summary = summarise_grid(
         name=record.name,
         profile=record.profile,
         rows=rows,
         complete=found.complete,
         left_out=left_out,
-        accounting=grid_usage(directory, record.name, found.shares),
+        accounting=used,
         declared=declared,
     )
     compared = compare_combinations(rows, lambda slug: read_run(directory / slug).rows(), declared)
-    return GridResults(rows, summary, compared, found.complete)
+    stopped = _stopped(found.bounds, used, is_over=found.complete == len(rows))
+    return GridResults(rows, summary | stopped, compared, found.complete)

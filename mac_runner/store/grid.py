@@ -498,7 +498,7 @@ def _whole(
         holder=most_alive(disk, places_of_work(directory, disk=disk), machine),
         counts=reduce(added_counts, (standing.counts for standing in begun), {}),
         speakers={name: model for standing in begun for name, model in standing.speakers.items()},
-        bounds=reduce(_with_models, (standing.bounds for standing in begun), {}),
+        bounds=reduce(bounds_of_both, (standing.bounds for standing in begun), {}),
         lost=sum(standing.lost for standing in begun),
         damaged_lines=state.damaged_lines + sum(standing.damaged_lines for standing in begun),
         shards=ShardsStanding.of_grid(
@@ -508,7 +508,7 @@ def _whole(
     )
 
 
-def _with_models(first: JsonObject, second: JsonObject) -> JsonObject:
-    """The bounds of a grid, which are those of its first combination, with the models of all."""
+def bounds_of_both(first: JsonObject, second: JsonObject) -> JsonObject:
+    """`Run.bounds` of two combinations: those of the first, with the models of both."""
     models = {**section(second, "model_definitions"), **section(first, "model_definitions")}
     return {**second, **first, "model_definitions": models} if second else first

@@ -161,6 +161,7 @@ def test_all_combinations_of_a_grid_have_one_limit_together(tmp_path: Path) -> N
 
     assert limit <= tokens(out) < tokens(plain)
     assert stopped.stopped_by == f"limits.tokens: {tokens(out):,} used of {limit:,}"
+    assert stopped.summary["stopped_by"] == stopped.stopped_by
     assert status_json(read_standing(out), NOW)["stopped_by"] == stopped.stopped_by
     alone = set_of_one(set_up(RunRequest(file=out.with_suffix(".yaml"), out=out)).setups[2])
     assert Player(display=SilentDisplay()).play(alone).stopped_by == stopped.stopped_by
@@ -168,6 +169,20 @@ def test_all_combinations_of_a_grid_have_one_limit_together(tmp_path: Path) -> N
     assert play(asked({"tokens": 2 * tokens(plain)}, seeds=seeds), out).stopped_by is None
     for seed in (1, 2, 3):
         assert transcripts(out / f"seed-{seed}") == transcripts(plain / f"seed-{seed}")
+
+
+def test_grid_is_stopped_by_its_limit_also_where_all_that_has_begun_has_ended(tmp_path: Path) -> None:
+    out, seeds = tmp_path / "small", [0, 1]
+    play(asked(seeds=[*seeds]), tmp_path / "plain")
+    limit = tokens(tmp_path / "plain")
+    over = play(asked({"tokens": limit}, seeds=[*seeds]), out)
+    assert (over.stopped_by, over.summary.get("stopped_by")) == (None, None)
+
+    (out / "experiments" / "seed-1.yaml").unlink()
+    status = status_json(read_standing(out), NOW)
+
+    assert (status["complete_combinations"], status["not_begun_combinations"]) == (1, 1)
+    assert (status["state"], status["stopped_by"]) == ("stopped", f"limits.tokens: {limit:,} used of {limit:,}")
 
 
 def test_worker_stops_at_what_all_workers_have_used(tmp_path: Path, whole: Path) -> None:
