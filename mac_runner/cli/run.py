@@ -122,9 +122,10 @@ def _say_extras(results: Results) -> None:
 def ending(results: Results, exit_code: Exit, *, is_quiet: bool) -> Exit:
     """The exit code of a run that was played; says how one that was stopped can go on."""
     if results.is_interrupted:
-        limit = "" if results.stopped_by == INTERRUPTED else "raise the limit and "
-        _say(f"{results.stopped_by}: {results.ended}; {limit}run the same command again to go on", is_quiet=is_quiet)
-        return Exit.INTERRUPTED
+        is_at_limit = results.stopped_by != INTERRUPTED
+        how = "raise the limit and run" if is_at_limit else "run"
+        _say(f"{results.stopped_by}: {results.ended}; {how} the same command again to go on", is_quiet=is_quiet)
+        return Exit.LIMIT_REACHED if is_at_limit else Exit.INTERRUPTED
     return exit_code
 
 
@@ -144,9 +145,9 @@ def describe(request: RunRequest, *, is_quiet: bool) -> Exit:
     lines = [*(_of_one(chosen, surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines))]
     if on_fleet := [engine.name for engine in engines.engines.values() if engine.is_on_fleet]:
         lines.append(f"fleet          {', '.join(on_fleet)}; mac-run fleet plan shows where their engines run")
-    if (limits := chosen.setups[0].experiment.limits) is not None:
-        asked = limits.model_dump(exclude_none=True).items()
-        lines.append(f"limits         {', '.join(f'{key} {value:,}' for key, value in asked)}")
+    limits = chosen.setups[0].experiment.limits
+    if limits is not None and (asked := limits.model_dump(exclude_none=True)):
+        lines.append(f"limits         {', '.join(f'{key} {value:,}' for key, value in asked.items())}")
     with report() as stream:
         stream.write("\n".join([*lines, *(f"warning        {warning}" for warning in chosen.warnings)]) + "\n")
         if design := [*_design(chosen)]:
