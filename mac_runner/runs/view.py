@@ -266,6 +266,12 @@ class RunView:
         """What `summary.json` holds; of a grid or list that of each run, by name. Computed from the journal."""
         return self._each(lambda run: summary_of(run.contents))
 
+    @property
+    def stopped_by(self) -> str | None:
+        """Which limit of its experiment the run or the grid stands at now, in words; of a list those of all."""
+        found = (_standing(directory).get("stopped_by") for directory in self.directories)
+        return "; ".join(map(str, filter(None, found))) or None
+
     def _each(self, of: Callable[[Source], JsonObject]) -> JsonObject:
         runs = self._sources.runs
         return of(runs[0]) if len(runs) == 1 and not runs[0].name else {run.name: of(run) for run in runs}

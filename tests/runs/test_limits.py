@@ -113,7 +113,10 @@ def test_run_stops_at_its_limit_and_goes_on_to_the_same_transcripts_when_it_is_r
 def test_run_of_python_stops_at_its_limit_too_and_its_view_says_so(tmp_path: Path) -> None:
     view = mac_runner.run(asked({"tokens": 100}), out=tmp_path / "small", progress=False)
 
-    assert str(view.standing()["stopped_by"]).startswith("limits.tokens: ")
+    assert str(view.stopped_by).startswith("limits.tokens: ")
+    assert view.stopped_by == view.standing()["stopped_by"]
+    over = mac_runner.run(asked(), out=tmp_path / "small", progress=False)
+    assert over.stopped_by is None
 
 
 def test_what_was_used_after_the_last_checkpoint_counts_after_a_kill(tmp_path: Path, whole: Path) -> None:
