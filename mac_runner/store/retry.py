@@ -26,6 +26,7 @@ from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.traces import TRACES, read_traces
 from mac_runner.store.transcripts import (
     Attempts,
+    is_acknowledged,
     put,
     read_published,
     remove_superseded,
@@ -69,14 +70,17 @@ def reopen(disk: Disk, layout: Layout, attempts: Attempts, task_ids: Collection[
 def _kept(disk: Disk, layout: Layout, failed: Sequence[JsonObject]) -> Iterator[bytes]:
     """Keep the transcript of the last attempt; yields the frames that open its conversation again.
 
-    The file of an earlier attempt of this number, which the journal has lost, is set aside.
+    The file of an earlier attempt of this number, which the journal has lost, is set aside. There are no frames where
+    another process, which a broken lock let in, opened it again meanwhile.
     """
     row = failed[-1]
     task_id = row_id(row)
-    path = layout.attempt(task_id, len(failed))
+    path, transcript = layout.attempt(task_id, len(failed)), layout.transcript(task_id)
+    if is_acknowledged(disk, path, row) and not is_acknowledged(disk, transcript, row):
+        return
     if TRACES in row:
-        put(disk, layout, traces_beside(path), disk.read(traces_beside(layout.transcript(task_id))))
-    put(disk, layout, path, disk.read(layout.transcript(task_id)))
+        put(disk, layout, traces_beside(path), disk.read(traces_beside(transcript)))
+    put(disk, layout, path, disk.read(transcript))
     yield journal.retry_frame(row)
     log = TraceLog()
     for n, recorded in enumerate(kept_replies(disk, layout, task_id)):

@@ -32,9 +32,9 @@ def fail_some(run_dir: Path, *failed: str) -> Path:
     return player.played(run_dir, CONVERSATIONS, failing=failed or FAILED)
 
 
-def open_retry(run_dir: Path, *, disk: Disk | None = None, wanted: tuple[str, ...] = FAILED) -> RunRecorder:
+def open_retry(run_dir: Path, *, wanted: tuple[str, ...] = FAILED, **more: Any) -> RunRecorder:
     tasks = player.plan(CONVERSATIONS).among(FAILED)
-    return player.open_toy(run_dir, tasks, clock=StillClock(), disk=disk, is_retried=wanted.__contains__)
+    return player.open_toy(run_dir, tasks, clock=StillClock(), is_retried=wanted.__contains__, **more)
 
 
 def retried(run_dir: Path, **more: Any) -> Path:
@@ -177,6 +177,26 @@ def test_verify_watches_over_attempts(run_dir: Path, change: Callable[[Path], ob
     report = player.verified(run_dir)
 
     assert len(report.findings) == getattr(report, count) == 1
+
+
+@pytest.mark.parametrize("played", [None, 0], ids=["ended", "open"])
+def test_retry_of_what_another_process_retries_already_keeps_every_attempt(run_dir: Path, played: int | None) -> None:
+    """A broken lock let it in; what it retried has ended again, or is open."""
+    fail_some(run_dir)
+    first = {task_id: (run_dir / f"transcripts/{task_id}.json").read_bytes() for task_id in FAILED}
+
+    with open_retry(run_dir) as late:
+        with open_retry(run_dir, is_guarded=True) as early:
+            player.play(player.begun(early), turns=played, failing=FAILED, until=3)
+        acknowledged = {task_id: row_of(run_dir, task_id) for task_id in FAILED if played is None}
+        player.play(late)
+
+    for task_id in FAILED:
+        assert (run_dir / f"attempts/{task_id}.1.json").read_bytes() == first[task_id]
+        assert row_of(run_dir, task_id)["status"] == ("finished" if played == 0 else "failed")
+    assert {task_id: row_of(run_dir, task_id) for task_id in acknowledged} == acknowledged
+    assert not (run_dir / "damaged").exists()
+    assert player.verified(run_dir).findings == ()
 
 
 def test_damaged_transcript_is_not_kept_as_an_attempt(run_dir: Path) -> None:
