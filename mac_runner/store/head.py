@@ -8,12 +8,12 @@ from pathlib import Path
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import task_name
 from mac_runner.results import section
-from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import read_config
 from mac_runner.store.layout import EVENTS, WORKERS, Layout
 from mac_runner.store.leases import directories_in, has_leases, lease_places, read_leases
 from mac_runner.store.manifest import ended_in, read_manifest
+from mac_runner.store.run_state import RunState
 from mac_runner.types import JsonObject
 
 
@@ -44,14 +44,17 @@ def layout_of(directory: Path, *, disk: Disk | None = None) -> Layout:
     return layout if layout.grid is None else read_head(directory, disk=disk)[0]
 
 
-def read_planned(disk: Disk, layout: Layout) -> dict[str, int]:
-    """The tasks of a run by its manifest; of a combination, as its sessions planned them, and its shards."""
+def read_planned(disk: Disk, layout: Layout, state: RunState) -> dict[str, int]:
+    """The tasks of a run by its manifest; of a combination, as its sessions planned them, and its shards.
+
+    The sessions are those of `state`, which has read the journal.
+    """
     if layout.grid is None:
         return read_manifest(disk, layout).planned
     leases = read_leases(disk, layout)
     indexes = set(range(0 if leases is None else leases.conversations))
-    for session in journal.heads(disk, layout):
-        for first, last, step in session.planned or ():
+    for session in state.sessions:
+        for first, last, step in session.planned:
             indexes.update(range(first, last + 1, step))
     return {task_name(layout.experiment_name, index): index for index in sorted(indexes)}
 

@@ -249,13 +249,6 @@ def _shard(disk: Disk, layout: Layout, number: int) -> Shard | None:
     return heads[number]
 
 
-def heads(disk: Disk, layout: Layout) -> Iterator[SessionFrame]:
-    """The first frame of each session that has an intact one."""
-    for number in sessions(disk, layout):
-        if (head := _head(disk, layout.segment(number))) is not None:
-            yield head
-
-
 def _head(disk: Disk, path: Path) -> SessionFrame | None:
     first = next(lines(disk.chunks(path)), None)
     found = None if first is None or not first.is_ended else next(iter(entries(path, first)[0]), None)

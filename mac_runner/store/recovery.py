@@ -458,7 +458,7 @@ def _manifest(disk: Disk, layout: Layout, tasks: Plan, state: RunState, repairs:
     """Everything that is planned now or was before, and how far it is."""
     planned: dict[str, int] = {}
     if not is_anew and layout.lease is None and layout.grid is not None:
-        planned = read_planned(disk, layout)
+        planned = read_planned(disk, layout, state)
     elif not is_anew and layout.is_whole and disk.exists(layout.manifest):
         try:
             planned = read_manifest(disk, layout).planned

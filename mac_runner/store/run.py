@@ -76,6 +76,7 @@ class Run:
         self._keeps_replies = keeps_replies
         self._tail = tail or self._from_the_start()
         self._marks: object = None
+        self._plan: object = None
         self._planned: Mapping[str, int] = {}
         self._tasks: tuple[Mapping[str, int], int, AbstractSet[str]] | None = None
         self._lost: tuple[Mark | None, int] | None = None
@@ -110,22 +111,21 @@ class Run:
         `is_over` is asked now and then: where it says so, the next call reads on from there. Where the directory holds
         another run by now, `state` is another object. Raises RunDirectoryError or StoreError where it cannot be read.
         """
-        self._read_plan()
+        layout = self.layout
+        marks = mark_of(layout.config), mark_of(layout.manifest), mark_of(layout.leases)
+        if marks != self._marks:
+            head = read_head(layout.directory, disk=self.disk)
+            if head != (layout, self.resolved):
+                self.layout, self.resolved = head
+                self._tail = self._from_the_start()
+            self._marks, self._plan = marks, None
         news = self._tail.read_on(on_row, is_over, kind)
         self.is_whole = news.is_whole
+        # The segment of a session may be there before what it plans is.
+        begun = self.state, sum(session.started_at is not None for session in self.state.sessions)
+        if begun != self._plan:
+            self._planned, self._plan = read_planned(self.disk, self.layout, self.state), begun
         return news
-
-    def _read_plan(self) -> None:
-        """Read the experiment and what is planned, if they changed: before the journal, whose tasks were planned."""
-        layout = self.layout
-        marks = (mark_of(layout.config), mark_of(layout.manifest), *self.disk.names(layout.journal))
-        if marks == self._marks:
-            return
-        head = read_head(layout.directory, disk=self.disk)
-        if head != (layout, self.resolved):
-            self.layout, self.resolved = head
-            self._tail = self._from_the_start()
-        self._planned, self._marks = read_planned(self.disk, self.layout), marks
 
     @property
     def state(self) -> RunState:

@@ -52,6 +52,7 @@ from mac_runner.store.testing import (
     objects,
     open_worker,
     read_lanes,
+    session_frame,
 )
 from mac_runner.store.testing import stretches as stretches_of
 from mac_runner.types import JsonObject
@@ -591,6 +592,23 @@ def test_accounts_of_a_grid_killed_anywhere_have_every_reply_of_its_combinations
                 grid_run.checkpoint({"models": {"m": {"requests": 5}}})
             found = grid_usage(path, "g")
             assert section(section(found, "models"), "m")["requests"] == max(noted, recorded) + 5 * session
+
+
+def test_plan_of_a_combination_grows_with_a_session_whose_first_frame_came_after_a_look(tmp_path: Path) -> None:
+    played(tmp_path, "a")
+    directory = player.played(tmp_path / "slug-a", player.shared_plan(1), grid=tmp_path, is_guarded=True)
+    followed = read_run(directory)
+    assert followed.counts == (1, 1, 0)
+
+    second = followed.layout.segment(2)
+    second.touch()
+    followed.follow()
+    assert followed.counts == (1, 1, 0)
+    second.write_bytes(session_frame(2, started_at="2026-01-01T00:00:00Z", planned=range(3)))
+    followed.follow()
+
+    assert followed.counts == (3, 1, 0)
+    assert followed.planned().keys() == followed.tasks
 
 
 def test_use_of_a_grid_counts_what_a_combination_used_that_was_played_alone_and_each_reply_once(tmp_path: Path) -> None:
