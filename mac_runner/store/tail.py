@@ -124,6 +124,7 @@ class JournalTail:
             if not block.is_ended:
                 break
             at, is_anew, unseen = start + block.offset, False, block.data.count(b"\n") + 1
+            skipped = 0 if self._keeps_replies else block.data.count(journal.IN_REPLIES)
             for match, place, end in matched_lines(pattern, block.data):
                 unseen -= 1
                 where = number, at + place, end - place
@@ -131,6 +132,8 @@ class JournalTail:
                     touched.add(self._note(journal.id_of(match), where))
                     continue
                 line = Line(place, end - place, block.data[place:end], True)
+                if not self._keeps_replies:  # An outcome may have that text too, and a line without its newline.
+                    skipped -= line.data.count(journal.IN_REPLIES)
                 records, is_damaged = journal.entries(path, line, kind)
                 self.state.damaged_lines += is_damaged
                 for record in records:
@@ -138,8 +141,7 @@ class JournalTail:
                         is_anew |= self._apply(path, record, at + end, on_row)
                     elif self._keeps_replies:
                         touched.add(self._note(record.id, where))
-            replies = 0 if self._keeps_replies else block.data.count(journal.IN_REPLIES)
-            self.state.damaged_lines += max(0, unseen - replies)
+            self.state.damaged_lines += max(0, unseen - skipped)
             self._read_to[number] = at + len(block.data) + block.dropped + 1
             yield is_anew
 

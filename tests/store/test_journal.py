@@ -360,6 +360,24 @@ def test_journal_that_was_replaced_is_read_anew(layout: Layout) -> None:
         assert tail.state.endings.keys() == (set() if change == "gone" else {"u-0"}), change
 
 
+@pytest.mark.parametrize("keeps_replies", [False, True])
+def test_damaged_line_is_counted_whatever_the_lines_beside_it_hold(layout: Layout, keeps_replies: bool) -> None:
+    """An outcome that looks like a reply, and a reply that lost its newline, are no replies that were skipped."""
+    begin, damaged = session_frame(1, started_at="2026-01-01T00:00:00Z"), b"00000000 {damaged}\n"
+    beside = {
+        "outcome": (done_frame({**row("t-0"), "outcome": {"a": "b", "kind": "reply", "z": 1}}), 1),
+        "newline": (said("t-0", 0)[:-1] + b"x" + done_frame(row("t-0")), 2),
+    }
+    for name, (line, lines_damaged) in beside.items():
+        layout.segment(1).write_bytes(begin + damaged + line)
+        for number in (2, 3):
+            layout.segment(number).unlink(missing_ok=True)
+        tail = JournalTail(Disk(), layout, keeps_replies=keeps_replies)
+        tail.read_on()
+        assert tail.state.endings.keys() == {"t-0"}, name
+        assert tail.state.damaged_lines == lines_damaged, name
+
+
 def test_second_look_at_a_journal_opens_no_file(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     tail, rows = JournalTail(Disk(), layout, keeps_replies=True), list[DoneRow]()
     tail.read_on(rows.append)
