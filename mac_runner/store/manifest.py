@@ -199,16 +199,16 @@ def write_manifest(disk: Disk, layout: Layout, manifest: Manifest, *, updated_at
     disk.write_atomic(layout.manifest, manifest.encode(updated_at))
 
 
-def in_task_order(rows: Iterable[DoneRow], task_ids: Iterable[str]) -> Iterator[bytes]:
-    """The lines of a final index: `rows`, as their frames have them, in the order of `task_ids`: the task order.
+def in_task_order(rows: Iterable[DoneRow], task_ids: Iterable[str]) -> Iterator[DoneRow]:
+    """The `rows` in the order of `task_ids`, which is the task order.
 
     Conversations end nearly in the order they began, so few rows at a time wait for their turn.
     """
-    waiting: dict[str, bytes] = {}
+    waiting: dict[str, DoneRow] = {}
     left = iter(rows)
     for task_id in task_ids:
         while task_id not in waiting and (following := next(left, None)) is not None:
-            waiting[following.task_id] = following.json + b"\n"
+            waiting[following.task_id] = following
         if task_id in waiting:
             yield waiting.pop(task_id)
 
@@ -217,7 +217,7 @@ def write_index(disk: Disk, layout: Layout, rows: Iterable[DoneRow], manifest: M
     """Replace the index by the `rows` of all tasks that are done, in task order."""
     ordered = in_task_order(rows, manifest.done())
     del rows  # Only `ordered` holds them, so their file is closed after the last one, even if the writing fails.
-    disk.write_atomic(layout.index, ordered)
+    disk.write_atomic(layout.index, (row.json + b"\n" for row in ordered))
 
 
 def _in_task_order(planned: Mapping[str, int]) -> dict[str, int]:

@@ -29,7 +29,7 @@ from mac_runner.store.identity import (
 from mac_runner.store.layout import Layout
 from mac_runner.store.lock import Holder, most_alive
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import Counts
+from mac_runner.store.manifest import Counts, in_task_order
 from mac_runner.store.records import in_time_order, origin_of, row_id
 from mac_runner.store.rows import DoneRow, RecordedRow
 from mac_runner.store.run_state import RECORDED, RunState, merge_accounting
@@ -225,22 +225,13 @@ class Run:
 
         The forks of one conversation stand together, also where forks were merged.
         """
-        endings, left = self.state.endings, self.json_rows()
+        endings = self.state.endings
 
         def order(task_id: str) -> tuple[str, int, str]:
             origin = origin_of(task_id)
             return "" if origin == task_id else origin, endings[task_id].task_index, task_id
 
-        waiting: dict[str, DoneRow] = {}
-        for task_id in sorted(endings, key=order):
-            if task_id in waiting:
-                yield waiting.pop(task_id)
-                continue
-            for found in left:
-                if found.task_id == task_id:
-                    yield found
-                    break
-                waiting[found.task_id] = found
+        return in_task_order(self.json_rows(), sorted(endings, key=order))
 
     def json_rows(self) -> Iterator[DoneRow]:
         """The index rows as JSON, in the order in which their conversations ended."""
