@@ -481,6 +481,7 @@ def _whole(
     directory: Path, record: GridRecord, combinations: tuple[Combination, ...], *, disk: Disk, machine: Machine
 ) -> Standing:
     begun = [one.standing for one in combinations if one.standing is not None]
+    workers = read_workers(directory, disk=disk, machine=machine)
     state = read_state(disk, Layout(directory=directory, experiment_name=record.name))
     return Standing(
         directory=directory,
@@ -492,7 +493,7 @@ def _whole(
         failed=sum(standing.failed for standing in begun),
         half_done=sum(standing.half_done for standing in begun),
         failures=tuple(row for standing in begun for row in standing.failures),
-        sessions=len(state.sessions),
+        sessions=len(state.sessions) + len(workers),
         latest=state.sessions[-1] if state.sessions else None,
         usage=grid_usage(directory, record.name, [standing.share for standing in begun], disk=disk),
         holder=most_alive(disk, places_of_work(directory, disk=disk), machine),
@@ -501,10 +502,7 @@ def _whole(
         bounds=reduce(bounds_of_both, (standing.bounds for standing in begun), {}),
         lost=sum(standing.lost for standing in begun),
         damaged_lines=state.damaged_lines + sum(standing.damaged_lines for standing in begun),
-        shards=ShardsStanding.of_grid(
-            [standing.shards for standing in begun if standing.shards is not None],
-            read_workers(directory, disk=disk, machine=machine),
-        ),
+        shards=ShardsStanding.of_grid([one.shards for one in begun if one.shards is not None], workers),
     )
 
 

@@ -44,7 +44,7 @@ class Combination(NamedTuple):
 class Standing:
     """How far a run or a grid is. `latest` is its last session, and `usage` is what all of them used.
 
-    That of a grid adds up the combinations that have begun; its sessions are those of the grid.
+    That of a grid adds up the combinations that have begun; its sessions are those of the grid and of its workers.
 
     `holder` is who left a note, of several one that is alive.
     """

@@ -626,6 +626,17 @@ def test_use_of_a_grid_counts_what_a_combination_used_that_was_played_alone_and_
     assert (found["played_s"], read_standing(tmp_path).usage) == (2.0, found)
 
 
+def test_sessions_of_a_grid_are_its_own_and_those_of_its_workers(tmp_path: Path) -> None:
+    played(tmp_path, "a")
+    before = read_standing(tmp_path).sessions
+    with open_worker(tmp_path, clock=CLOCK), open_worker(tmp_path, clock=CLOCK):
+        assert read_standing(tmp_path).sessions == before + 2
+
+    with open_grid(tmp_path, asked=asked("a"), clock=CLOCK) as grid_run:
+        grid_run.checkpoint({})
+    assert read_standing(tmp_path).sessions == before + 3
+
+
 def test_what_a_worker_notes_while_its_grid_is_merged_counts_once(tmp_path: Path) -> None:
     dice = Random(2)
     for trial in range(4):
