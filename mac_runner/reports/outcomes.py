@@ -89,7 +89,8 @@ class Ended(NamedTuple):
     @property
     def has_winners(self) -> bool:
         """Whether it shows that winners are agents. A draw does not, unless it says so of each agent."""
-        return any(self.by_agent.get(WON, {}).values()) or WON in values_by_agent(self.outcome, self.agents)
+        won = self.by_agent.get(WON)
+        return won is not None and (any(won.values()) or WON in values_by_agent(self.outcome, self.agents))
 
 
 def ended(outcome: JsonObject, agents: Agents) -> Ended:
