@@ -79,8 +79,6 @@ class Exit(IntEnum):
     STORAGE_FAILED = 4
     IN_USE = 5
     """Another process is at work in the directory: take another directory, or try later."""
-    LIMIT_REACHED = 6
-    """A limit of the experiment: the same command would end in the same way until it is raised."""
     BUG = 70
     """An exception outside our tree, printed with its traceback: EX_SOFTWARE of sysexits.h."""
 

@@ -122,10 +122,9 @@ def _say_extras(results: Results) -> None:
 def ending(results: Results, exit_code: Exit, *, is_quiet: bool) -> Exit:
     """The exit code of a run that was played; says how one that was stopped can go on."""
     if results.is_interrupted:
-        is_at_limit = results.stopped_by != INTERRUPTED
-        how = "raise the limit and run" if is_at_limit else "run"
+        how = "run" if results.stopped_by == INTERRUPTED else "raise the limit and run"
         _say(f"{results.stopped_by}: {results.ended}; {how} the same command again to go on", is_quiet=is_quiet)
-        return Exit.LIMIT_REACHED if is_at_limit else Exit.INTERRUPTED
+        return Exit.INTERRUPTED
     return exit_code
 
 

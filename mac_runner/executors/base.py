@@ -8,7 +8,7 @@ Every executor keeps to one table, by the exit code of a worker:
 | ended with 0 or 1: the whole experiment is played | the job is done |
 | ended with 3, or was lost: a signal, a dead machine | it is started again, unless the user stopped the job |
 | did so `QUICK_ENDS_MAX` times, each within `QUICK_S` of its start | it is given up: its engine does not start |
-| ended with anything else, such as 2 for bad input, 6 at a limit | the job stops: another start would end so too |
+| ended with anything else, such as 2 for bad input | the job stops: another start would end in the same way |
 """
 
 from __future__ import annotations

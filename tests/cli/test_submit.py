@@ -13,7 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 from mac_runner.cli.process import Exit
 from mac_runner.executors.testing import LocalExecutor
 from mac_runner.store.testing import Machine
-from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, echoes, ending, experiment, refusals, scripted
+from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, echoes, ending, experiment, refusals
 from tests.executors.fake_slurm import FakeSlurm
 from tests.patience import is_alive, wait_for
 from tests.workers import play_shards
@@ -171,16 +171,3 @@ def test_dry_run_prints_what_would_be_submitted_and_touches_nothing(lab: Lab, at
         for executor, line in (("slurm", "#SBATCH --array=0-2"), ("ray", "# 3 Ray tasks"), ("local", "")):
             shown = at_once(f"submit small.yaml --executor {executor} {flags}")
             assert shown.done(line, f"{command} --set=game.lobby=classic-7").stderr == ""
-
-
-@pytest.mark.ci
-def test_workers_that_end_at_a_limit_are_not_started_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    content = echoes(scripted("echo"), "small", conversations=CONVERSATIONS, rounds=3)
-    file = lab.write(content | {"limits": {"tokens": 100}})
-
-    said = lab.run("submit", file, "--executor", "local", "--nodes", "2", *SHARDS).ends(
-        Exit.LIMIT_REACHED, "limits.tokens: ", "of 100"
-    )
-
-    assert "starting it again" not in said.stderr

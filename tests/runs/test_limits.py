@@ -224,10 +224,10 @@ def test_command_ends_resumable_at_a_limit_and_says_how_to_go_on(lab: Lab) -> No
     file = lab.write(asked({"tokens": limit}))
 
     how = "raise the limit and run the same command again to go on"
-    lab.run(file).ends(Exit.LIMIT_REACHED, f"limits.tokens: {limit:,} used of {limit:,}: nothing was played; {how}")
+    lab.run(file).ends(Exit.INTERRUPTED, f"limits.tokens: {limit:,} used of {limit:,}: nothing was played; {how}")
     file = lab.write(asked({"tokens": limit + 50}))
     lab.run(file, "--dry-run").done(f"limits         tokens {limit + 50:,}")
-    lab.run(file).ends(Exit.LIMIT_REACHED, "limits.tokens: ", how, "of 8 conversations have ended")
+    lab.run(file).ends(Exit.INTERRUPTED, "limits.tokens: ", how, "of 8 conversations have ended")
     lab.write(asked({}))
     assert "\nlimits  " not in lab.run(file, "--dry-run").stdout
     lab.run(file).done()
