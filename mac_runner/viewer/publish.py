@@ -32,6 +32,7 @@ from mac_runner.reports.conversations import Listed
 from mac_runner.reports.turns import readable
 from mac_runner.store import Disk, Run, begun_combinations, is_grid, read_run
 from mac_runner.store.records import row_id
+from mac_runner.store.run import lost_words
 from mac_runner.types import JsonObject
 from mac_runner.view_model import ColumnView, IndexColumns, NumberColumn, RunPage
 from mac_runner.viewer.comparisons import Comparisons, Member
@@ -151,9 +152,12 @@ class _Publisher:
             left_out=self._outgoing.left_out,
             files=folder.files,
             size_bytes=folder.size_bytes,
-            notes=tuple(
-                f"prompts or token traces are missing in {n:,} conversations: {why}"
-                for why, n in self._missing.most_common(3)
+            notes=(
+                *(lost_words(one.layout.directory, one.lost) for one in contents if one.lost),
+                *(
+                    f"prompts or token traces are missing in {n:,} conversations: {why}"
+                    for why, n in self._missing.most_common(3)
+                ),
             ),
             refused=tuple(self._refused),
         )

@@ -289,6 +289,15 @@ def test_damaged_transcript_costs_its_own_page_and_not_the_publication(
     assert {path.name for path in lab.path.iterdir()} == {"out", "small"}
 
 
+def test_publication_says_that_the_journal_has_lost_endings(own_run: Path, at_once: AtOnce) -> None:
+    (journal,) = (own_run / "journal").iterdir()
+    journal.write_bytes(b"")
+
+    process = at_once("publish", str(own_run), "out", "--no-prompts")
+
+    assert f"the endings of {GAMES} conversations are not in the journal" in process.stderr
+
+
 def test_run_under_way_is_published_as_it_is(lab: Lab, publish: Publish) -> None:
     found = publish("--no-prompts", run=run_of(experiment(conversations=2), lab.path / "once", limit=1))
 
