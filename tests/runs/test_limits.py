@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,24 +23,34 @@ from mac_runner.store.testing import open_worker
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.conftest import lab as lab
 from tests.cli.lab import Lab, RunDir, echoes, scripted
-from tests.kit import written
+from tests.kit import StridingClock, written
 from tests.workers import play_shards
 
 NOW = SystemClock().utc_now()
 CONVERSATIONS = 8
 
 
-@dataclass
-class QuickClock(SystemClock):
-    """A clock that who sleeps moves on, without waiting."""
+LATENCY_S = 60.0
 
-    now_s: float = 0.0
+
+class ReplyClock(SystemClock):
+    """A clock that replies move on, which take `LATENCY_S` each; whoever sleeps for less waits for them."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._moved = asyncio.Event()
 
     def monotonic_s(self) -> float:
         return self.now_s
 
     async def sleep(self, delay_s: float) -> None:
-        self.now_s += delay_s
+        due_s = self.now_s + delay_s
+        if delay_s > LATENCY_S / 2:
+            self.now_s = due_s
+            moved, self._moved = self._moved, asyncio.Event()
+            moved.set()
+        while self.now_s < due_s:
+            await self._moved.wait()
         await asyncio.sleep(0)
 
 
@@ -146,9 +155,10 @@ def test_limit_of_dollars_counts_at_the_prices_of_the_models(tmp_path: Path, who
 
 def test_limit_of_hours_counts_the_time_at_play_of_all_sessions(tmp_path: Path, whole: Path) -> None:
     out = tmp_path / "small"
-    first = play(asked({"hours": 0.05}, latency_ms=60_000), out, clock=QuickClock())
-    second = play(asked({"hours": 0.05}, latency_ms=60_000), out, clock=QuickClock())
-    third = play(asked({"hours": 1000}, latency_ms=60_000), out, clock=QuickClock())
+    first, second, third = (
+        play(asked({"hours": hours}, latency_ms=1000 * LATENCY_S), out, clock=ReplyClock())
+        for hours in (0.05, 0.05, 1000)
+    )
 
     assert str(first.stopped_by).startswith("limits.hours: ")
     assert (second.stopped_by, third.stopped_by) == (first.stopped_by, None)
@@ -204,7 +214,7 @@ def test_worker_stops_at_what_all_workers_have_used(tmp_path: Path, whole: Path)
 def test_worker_stops_when_others_have_used_the_rest_meanwhile(tmp_path: Path) -> None:
     out = play_shards(asked(), tmp_path / "small", 3, 1)
     file = written(tmp_path / "small.yaml", asked({"tokens": 10_000}))
-    limits = Limits(set_up(RunRequest(file=file, out=out, shard=parse_shard("auto/3"))), QuickClock())
+    limits = Limits(set_up(RunRequest(file=file, out=out, shard=parse_shard("auto/3"))), StridingClock(1.0))
     before = tokens(out)
     with open_worker(out, clock=SystemClock()) as other:
         other.checkpoint({"models": {"m": {"tokens": {"prompt": 10_000, "cached": 0, "completion": 0}}}})
