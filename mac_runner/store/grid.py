@@ -27,7 +27,7 @@ from mac_runner.store.disk import Disk
 from mac_runner.store.head import has_run, places_of_work
 from mac_runner.store.identity import read_yaml, with_digest
 from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
-from mac_runner.store.leases import directories_in, lease_places, locked, rivals
+from mac_runner.store.leases import directories_in, locked, rivals
 from mac_runner.store.lock import RunLock, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, read_manifest, write_manifest
@@ -426,8 +426,8 @@ def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, d
 
 
 def _swept(disk: Disk, layout: Layout) -> list[Path]:
-    """What is swept of a directory that this process has to itself, with journals of combinations and leases."""
-    return [*layout.swept, *directories_in(disk, layout.journal), *lease_places(disk, layout.root)]
+    """What is swept of a directory that this process has to itself, with the journals of the combinations."""
+    return [*layout.swept, *directories_in(disk, layout.journal)]
 
 
 def _put_all(disk: Disk, directory: Path, files: Mapping[str, bytes]) -> None:

@@ -167,8 +167,6 @@ def make_claimable(disk: Disk, place: Path) -> None:
 def end_leases(disk: Disk, layout: Layout) -> None:
     """All has ended: nothing is left to claim. The lock files stay, which a late worker may be about to lock."""
     disk.remove(layout.leases)
-    for place in directories_in(disk, layout.lease_directories):
-        disk.sweep(place)  # A worker that was killed may have left a note half written.
 
 
 def rivals(disk: Disk, layout: Layout) -> list[Path]:

@@ -129,7 +129,8 @@ def test_grid_killed_again_and_again_ends_like_one_that_was_not(tmp_path: Path, 
     assert (killed.out / "grid.csv").read_bytes() == (undisturbed.out / "grid.csv").read_bytes()
     assert verify(killed.out) == Exit.OK
     assert stale_files(killed.out) == []
-    assert not [*killed.out.rglob(".tmp-*")]
+    # The place of a lease is swept by the worker that claims it next: one that is late may be writing there.
+    assert {path.relative_to(killed.out).parts[0] for path in killed.out.rglob(".tmp-*")} <= {"leases"}
 
 
 def check_tokens(talks: Talks, undisturbed: Talks) -> None:
