@@ -123,8 +123,8 @@ class JournalTail:
         for block in blocks(self._disk.chunks(path, start)):
             if not block.is_ended:
                 break
-            at, is_anew, unseen = start + block.offset, False, block.data.count(b"\n") + 1
-            skipped = 0 if self._keeps_replies else block.data.count(journal.IN_REPLIES)
+            at, is_anew, seen = start + block.offset, False, list[bytes]()
+            unseen = block.data.count(b"\n") + 1
             for match, place, end in matched_lines(pattern, block.data):
                 unseen -= 1
                 where = number, at + place, end - place
@@ -132,8 +132,7 @@ class JournalTail:
                     touched.add(self._note(journal.id_of(match), where))
                     continue
                 line = Line(place, end - place, block.data[place:end], True)
-                if not self._keeps_replies:  # An outcome may have that text too, and a line without its newline.
-                    skipped -= line.data.count(journal.IN_REPLIES)
+                seen.append(line.data)
                 records, is_damaged = journal.entries(path, line, kind)
                 self.state.damaged_lines += is_damaged
                 for record in records:
@@ -141,7 +140,10 @@ class JournalTail:
                         is_anew |= self._apply(path, record, at + end, on_row)
                     elif self._keeps_replies:
                         touched.add(self._note(record.id, where))
-            self.state.damaged_lines += max(0, unseen - skipped)
+            if unseen and not self._keeps_replies:
+                # Replies were skipped. An outcome may have the text of one too, and a line that lost its newline.
+                unseen -= block.data.count(journal.IN_REPLIES) - sum(each.count(journal.IN_REPLIES) for each in seen)
+            self.state.damaged_lines += max(0, unseen)
             self._read_to[number] = at + len(block.data) + block.dropped + 1
             yield is_anew
 
