@@ -28,13 +28,13 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clock."""
 
-    def utc_now(self) -> datetime:  # noqa: D102
+    def utc_now(self) -> datetime:
         return datetime.now(UTC)
 
-    def monotonic_s(self) -> float:  # noqa: D102
+    def monotonic_s(self) -> float:
         return time.monotonic()
 
-    async def sleep(self, delay_s: float) -> None:  # noqa: D102
+    async def sleep(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
 
 
@@ -59,13 +59,13 @@ class SystemWatchdog:
     def __init__(self) -> None:
         self._limit_s = self._wound_s = 0.0
 
-    def wind(self, limit_s: float) -> None:  # noqa: D102
+    def wind(self, limit_s: float) -> None:
         now_s = time.monotonic()
         if limit_s != self._limit_s or now_s - self._wound_s > 0.1 * limit_s:
             self._limit_s, self._wound_s = limit_s, now_s
             faulthandler.dump_traceback_later(limit_s, exit=True)
 
-    def stop(self) -> None:  # noqa: D102
+    def stop(self) -> None:
         faulthandler.cancel_dump_traceback_later()
 
 

@@ -103,10 +103,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 class SimulatedClock(SystemClock):
     """The Clock of the running simulated loop."""
 
-    def utc_now(self) -> datetime:  # noqa: D102
+    def utc_now(self) -> datetime:
         return _EPOCH + timedelta(seconds=self.monotonic_s())
 
-    def monotonic_s(self) -> float:  # noqa: D102
+    def monotonic_s(self) -> float:
         return asyncio.get_running_loop().time()
 
 

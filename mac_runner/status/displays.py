@@ -108,16 +108,16 @@ class SilentDisplay:
 
     interval_s: ClassVar[float] = STATUS_PLAIN_INTERVAL_S
 
-    def start(self) -> None:  # noqa: D102
+    def start(self) -> None:
         pass
 
-    def update(self, frame: StatusFrame) -> None:  # noqa: D102
+    def update(self, frame: StatusFrame) -> None:
         pass
 
-    def say(self, text: str) -> None:  # noqa: D102
+    def say(self, text: str) -> None:
         pass
 
-    def close(self) -> None:  # noqa: D102
+    def close(self) -> None:
         pass
 
 
@@ -129,18 +129,18 @@ class PlainDisplay:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def start(self) -> None:  # noqa: D102
+    def start(self) -> None:
         pass
 
-    def update(self, frame: StatusFrame) -> None:  # noqa: D102
+    def update(self, frame: StatusFrame) -> None:
         if frame.reading.models:
             self.say(line(frame))
 
-    def say(self, text: str) -> None:  # noqa: D102
+    def say(self, text: str) -> None:
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
-    def close(self) -> None:  # noqa: D102
+    def close(self) -> None:
         pass
 
 
@@ -163,10 +163,10 @@ class BarDisplay:
         self._stream = stream
         self._bar: _Bar | None = None
 
-    def start(self) -> None:  # noqa: D102
+    def start(self) -> None:
         pass
 
-    def update(self, frame: StatusFrame) -> None:  # noqa: D102
+    def update(self, frame: StatusFrame) -> None:
         reading = frame.reading
         if self._bar is None:
             self._bar = _Bar(
@@ -189,10 +189,10 @@ class BarDisplay:
         )
         self._bar.refresh()
 
-    def say(self, text: str) -> None:  # noqa: D102
+    def say(self, text: str) -> None:
         _Bar.write(text, file=self._stream)
 
-    def close(self) -> None:  # noqa: D102
+    def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
 
@@ -227,10 +227,10 @@ class LiveDisplay:
         self._width = 0
         """The width of the last picture."""
 
-    def start(self) -> None:  # noqa: D102
+    def start(self) -> None:
         self._live.start()
 
-    def update(self, frame: StatusFrame) -> None:  # noqa: D102
+    def update(self, frame: StatusFrame) -> None:
         size = self._console.size
         if size.width < self._width:
             self._erase_wrapped(self._width, size.width)
@@ -248,10 +248,10 @@ class LiveDisplay:
         for _ in range(rows - len(lines)):
             self._console.control(Control((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)))
 
-    def say(self, text: str) -> None:  # noqa: D102
+    def say(self, text: str) -> None:
         self._console.print(text)
 
-    def close(self) -> None:  # noqa: D102
+    def close(self) -> None:
         self._live.stop()
 
 
@@ -264,7 +264,7 @@ class Expendable:
         self._is_gone = False
 
     @property
-    def interval_s(self) -> float:  # noqa: D102
+    def interval_s(self) -> float:
         return self._display.interval_s
 
     @property
@@ -272,19 +272,19 @@ class Expendable:
         """The display that does the drawing."""
         return self._display
 
-    def start(self) -> None:  # noqa: D102
+    def start(self) -> None:
         if self._has_room():
             self._attempt(self._display.start)
 
-    def update(self, frame: StatusFrame) -> None:  # noqa: D102
+    def update(self, frame: StatusFrame) -> None:
         if self._has_room():
             self._attempt(lambda: self._display.update(frame))
 
-    def say(self, text: str) -> None:  # noqa: D102
+    def say(self, text: str) -> None:
         if self._has_room():
             self._attempt(lambda: self._display.say(text))
 
-    def close(self) -> None:  # noqa: D102
+    def close(self) -> None:
         if self._has_room():
             self._attempt(self._display.close)
 

@@ -101,7 +101,7 @@ class RunSource:
 
     # The run.
 
-    def run(self, slug: str) -> RunPage:  # noqa: D102
+    def run(self, slug: str) -> RunPage:
         grid = None if slug else self._grid()
         if grid is not None:
             return self._grid_page(grid)
@@ -111,7 +111,7 @@ class RunSource:
         resolved, how, is_reading = run.follower.run.resolved, run.follower.table.how, run.follower.is_reading
         return run_page(standing, resolved, how, now, name=slug, summary=summary, is_reading=is_reading)
 
-    def index(self, slug: str, since: int, version: int | None, most: int | None = None) -> IndexColumns:  # noqa: D102
+    def index(self, slug: str, since: int, version: int | None, most: int | None = None) -> IndexColumns:
         run = self._run(slug)
         table = run.follower.table
         since = since if version in (None, table.version) else 0
@@ -121,18 +121,18 @@ class RunSource:
             run.columns = table.columns()
         return run.columns
 
-    def engines(self, slug: str) -> EnginesPage:  # noqa: D102
+    def engines(self, slug: str) -> EnginesPage:
         directory = self._directory(slug)
         if slug not in self._logs:
             self._logs[slug] = EngineLog(directory)
         return self._logs[slug].page()
 
-    def texts(self, slug: str) -> Sequence[Text]:  # noqa: D102
+    def texts(self, slug: str) -> Sequence[Text]:
         contents = self._run(slug).follower.run
         ended = sorted((ending.task_index, task_id) for task_id, ending in contents.state.endings.items())
         return [Text(number, task_id, contents.layout.transcript(task_id)) for number, task_id in ended]
 
-    def pulse(self, slug: str) -> Pulse:  # noqa: D102
+    def pulse(self, slug: str) -> Pulse:
         grid = None if slug else self._grid()
         if grid is not None:
             runs = [self._run(entry.slug) for entry in self._begun(grid)]
@@ -142,15 +142,15 @@ class RunSource:
         table, touched = run.follower.table, run.follower.take_touched()
         return Pulse(table.version, table.rows, touched, run.state(), run.follower.is_reading)
 
-    def is_reading(self, slug: str) -> bool:  # noqa: D102
+    def is_reading(self, slug: str) -> bool:
         return self._run(slug).follower.is_reading
 
-    def let_go(self) -> None:  # noqa: D102
+    def let_go(self) -> None:
         for run in self._runs.values():
             run.summaries.let_go()
             run.follower.let_go()
 
-    def read_on(self) -> bool:  # noqa: D102
+    def read_on(self) -> bool:
         if not self._runs:
             with suppress(MacRunnerError):
                 self._begin()
@@ -171,12 +171,12 @@ class RunSource:
 
     # Conversations.
 
-    def conversation(self, slug: str, name: str, seat: str) -> ConversationView:  # noqa: D102
+    def conversation(self, slug: str, name: str, seat: str) -> ConversationView:
         played = self._conversation(slug, name)
         with readable(played.whole.task_id):
             return played.view(seat)
 
-    def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:  # noqa: D102
+    def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:
         played = self._conversation(slug, name)
         with readable(played.whole.task_id):
             prompt_of, missing = self._prompts(slug, played)
@@ -188,7 +188,7 @@ class RunSource:
             )
             return replace(found, faults=(*found.faults, fault)) if fault and not seat else found
 
-    def compare(self, slug: str, left: str, right: str, other: str) -> CompareView:  # noqa: D102
+    def compare(self, slug: str, left: str, right: str, other: str) -> CompareView:
         ours, theirs = self._conversation(slug, left), self._conversation(other or slug, right)
         for each in (ours, theirs):
             if each.whole.note and each.whole.status != "open":
@@ -196,7 +196,7 @@ class RunSource:
         with readable(f"{ours.whole.task_id} or {theirs.whole.task_id}"):
             return compare_view(ours.transcript, theirs.transcript, ours.whole, theirs.whole)
 
-    def forks(self, slug: str, name: str) -> Sequence[ForkTree]:  # noqa: D102
+    def forks(self, slug: str, name: str) -> Sequence[ForkTree]:
         follower = self._run(slug).follower
         run = follower.run
         if run.fork is None:
@@ -206,7 +206,7 @@ class RunSource:
         of_parent = [tree for tree in fork_trees(run.rows()) if tree.parent == name]
         return of_parent or fork_trees(run.rows(), run.index_of(follower.task_id(name)))
 
-    def flow(self, slug: str, only: str) -> FlowPage:  # noqa: D102
+    def flow(self, slug: str, only: str) -> FlowPage:
         run = self._run(slug)
         table = run.follower.table
         asked = table.version, table.rows, only

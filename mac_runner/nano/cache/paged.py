@@ -58,16 +58,16 @@ class PagedKVCache(KVCache):
         self.set_version(0)
 
     @property
-    def num_cached(self) -> int:  # noqa: D102
+    def num_cached(self) -> int:
         return len(self._cached)
 
-    def lookup(self, tokens: Sequence[int]) -> CacheHit:  # noqa: D102
+    def lookup(self, tokens: Sequence[int]) -> CacheHit:
         return self._hit(self._find(tokens))
 
-    def num_reclaimed(self, seq_id: int) -> int:  # noqa: D102
+    def num_reclaimed(self, seq_id: int) -> int:
         return sum(self._blocks[block_id].num_holders == 1 for block_id in self.block_ids(seq_id))
 
-    def acquire(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> CacheAllocation:  # noqa: D102
+    def acquire(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> CacheAllocation:
         found = self._find(tokens)
         hit = self._hit(found)
         self._require_room(seq_id, num_tokens, hit)
@@ -79,12 +79,12 @@ class PagedKVCache(KVCache):
         self.extend(seq_id, num_tokens)
         return CacheAllocation(block_ids=tuple(self.block_ids(seq_id)), cached_length=hit.num_tokens)
 
-    def extend(self, seq_id: int, num_tokens: int) -> None:  # noqa: D102
+    def extend(self, seq_id: int, num_tokens: int) -> None:
         table = self._tables[seq_id].block_ids
         while len(table) < blocks_for(num_tokens, self.block_size):
             table.append(self._take())
 
-    def register(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> None:  # noqa: D102
+    def register(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> None:
         table = self._tables[seq_id]
         while table.key is not None and (table.num_keyed + 1) * self.block_size <= num_tokens:
             start = table.num_keyed * self.block_size
@@ -92,7 +92,7 @@ class PagedKVCache(KVCache):
             table.key = self._register_block(block_id, tuple(tokens[start : start + self.block_size]), table.key)
             table.num_keyed += 1
 
-    def release(self, seq_id: int) -> None:  # noqa: D102
+    def release(self, seq_id: int) -> None:
         table = self._tables.pop(seq_id).block_ids
         for block_id in table:
             self._blocks[block_id].num_holders -= 1
@@ -101,12 +101,12 @@ class PagedKVCache(KVCache):
         # In reverse, so that the end of a prefix is taken first.
         self._cached.update((block_id, None) for block_id in reversed(idle) if self._blocks[block_id].key is not None)
 
-    def set_version(self, version: int) -> None:  # noqa: D102
+    def set_version(self, version: int) -> None:
         self._root = compute_block_hash((version,))
         for table in self._tables.values():
             table.key = None
 
-    def flush(self) -> None:  # noqa: D102
+    def flush(self) -> None:
         self._free.extend(self._cached)
         self._cached.clear()
         for block_id in self._index.values():
@@ -115,7 +115,7 @@ class PagedKVCache(KVCache):
         for table in self._tables.values():
             table.key = None
 
-    def check(self) -> None:  # noqa: D102
+    def check(self) -> None:
         holders = [0] * self.num_blocks
         for block_id in chain.from_iterable(table.block_ids for table in self._tables.values()):
             holders[block_id] += 1

@@ -64,10 +64,10 @@ class RadixKVCache(KVCache):
         self._num_pushed = 0
 
     @property
-    def num_cached(self) -> int:  # noqa: D102
+    def num_cached(self) -> int:
         return self._num_cached
 
-    def lookup(self, tokens: Sequence[int]) -> CacheHit:  # noqa: D102
+    def lookup(self, tokens: Sequence[int]) -> CacheHit:
         found = 0
         idle = 0
         for node, count in self._walk(self._wanted(tokens)):
@@ -75,11 +75,11 @@ class RadixKVCache(KVCache):
             idle += count if node.num_locks == 0 else 0
         return CacheHit(found * self.block_size, idle)
 
-    def num_reclaimed(self, seq_id: int) -> int:  # noqa: D102
+    def num_reclaimed(self, seq_id: int) -> int:
         table = self._tables[seq_id]
         return len(table.own) + sum(len(node.block_ids) for node in _path_up(table.locked) if node.num_locks == 1)
 
-    def acquire(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> CacheAllocation:  # noqa: D102
+    def acquire(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> CacheAllocation:
         hit = self.lookup(tokens)
         num_found = hit.num_tokens // self.block_size
         self._require_room(seq_id, num_tokens, hit)
@@ -90,14 +90,14 @@ class RadixKVCache(KVCache):
         self.extend(seq_id, num_tokens)
         return CacheAllocation(block_ids=tuple(table.block_ids), cached_length=hit.num_tokens)
 
-    def extend(self, seq_id: int, num_tokens: int) -> None:  # noqa: D102
+    def extend(self, seq_id: int, num_tokens: int) -> None:
         table = self._tables[seq_id]
         while len(table.block_ids) < blocks_for(num_tokens, self.block_size):
             block_id = self._take()
             table.block_ids.append(block_id)
             table.own.add(block_id)
 
-    def register(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> None:  # noqa: D102
+    def register(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> None:
         table = self._tables[seq_id]
         first, last = table.num_walked, num_tokens // self.block_size
         if table.node is None or first >= last:
@@ -113,18 +113,18 @@ class RadixKVCache(KVCache):
         table.node = table.locked = below
         table.num_walked = last
 
-    def release(self, seq_id: int) -> None:  # noqa: D102
+    def release(self, seq_id: int) -> None:
         table = self._tables.pop(seq_id)
         self._unlock(table.locked)
         self._free.extend(block_id for block_id in table.block_ids if block_id in table.own)
 
-    def set_version(self, version: int) -> None:  # noqa: D102
+    def set_version(self, version: int) -> None:
         self._version = version
         self._roots = {known: root for known, root in self._roots.items() if root.children}
         for table in self._tables.values():
             table.node = None
 
-    def flush(self) -> None:  # noqa: D102
+    def flush(self) -> None:
         for table in self._tables.values():
             table.node = None
         while self._num_cached:
@@ -132,7 +132,7 @@ class RadixKVCache(KVCache):
         # What is left is locked. It stays until its sequences release it, below roots that no lookup starts from.
         self._roots = {-1 - index: root for index, root in enumerate(self._roots.values()) if root.children}
 
-    def check(self) -> None:  # noqa: D102
+    def check(self) -> None:
         locks = dict[_Node, int]()
         for table in self._tables.values():
             for node in _path_up(table.locked):
