@@ -124,9 +124,7 @@ def bookkeeping(file: Path, out: Path, conversations: int) -> Bookkeeping:
     """The store alone: everything a run gives it, slice by slice, so that each kind can be timed separately."""
     (setup,) = set_up(RunRequest(file=file, out=out)).setups
     began_s, turns_s = time.process_time(), 0.0
-    with open_run(
-        out, experiment_name=setup.name, resolved=setup.loaded.resolved, tasks=setup.tasks, clock=SystemClock()
-    ) as run:
+    with open_run(setup.invocation, clock=SystemClock()) as run:
         work = run.unfinished()
         while some := [task for task, _ in islice(work, CONVERSATIONS_PER_SLICE)]:
             turns_s += _cpu_s(run, _hand_over_turns, some)

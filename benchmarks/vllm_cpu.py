@@ -30,7 +30,8 @@ from mac_runner.clock import SystemClock
 from mac_runner.config import Loaded, load_experiment
 from mac_runner.environments import build_environment
 from mac_runner.plan import plan_of
-from mac_runner.store import open_run
+from mac_runner.store import Invocation, open_run
+from mac_runner.store.testing import Layout
 from mac_runner.types import JsonObject, Reply, Request
 from tests.sim.building import request_for
 from tests.sim.conversations import run_conversations
@@ -142,10 +143,11 @@ async def play(loaded: Loaded, backend: VllmBackend, directory: Path) -> tuple[P
     environment, clock, asked = build_environment(loaded.experiment), SystemClock(), Overheard(backend)
     began_at_s = clock.monotonic_s()
     with open_run(
-        directory,
-        experiment_name="vllm_cpu",
-        resolved=loaded.resolved,
-        tasks=plan_of(loaded.experiment, environment.lineup),
+        Invocation(
+            layout=Layout(directory=directory, experiment_name="vllm_cpu"),
+            resolved=loaded.resolved,
+            tasks=plan_of(loaded.experiment, environment.lineup),
+        ),
         clock=clock,
     ) as run:
         await run_conversations(

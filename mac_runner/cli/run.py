@@ -35,7 +35,7 @@ from mac_runner.runs.policies import Policy, PolicyRequest
 from mac_runner.runs.preview import first_prompts
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
 from mac_runner.status import choose_display
-from mac_runner.store import Survey
+from mac_runner.store import Survey, survey
 from mac_runner.types import Prompt
 
 
@@ -140,7 +140,7 @@ def describe(request: RunRequest, *, is_quiet: bool) -> Exit:
     )
     if chosen.claimed is not None:
         check(chosen)
-    surveys = {setup.slug: setup.survey() for setup in chosen.setups}
+    surveys = {setup.slug: survey(setup.invocation) for setup in chosen.setups}
     lines = [*(_of_one(chosen, surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines))]
     if on_fleet := [engine.name for engine in engines.engines.values() if engine.is_on_fleet]:
         lines.append(f"fleet          {', '.join(on_fleet)}; mac-run fleet plan shows where their engines run")

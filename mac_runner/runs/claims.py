@@ -15,11 +15,12 @@ from mac_runner.config import identity_of
 from mac_runner.plan import Shard
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.runs.stream import OpenRun, Supply
-from mac_runner.store import Disk, LeasesRecord
+from mac_runner.store import Disk, LeasesRecord, is_complete
 from mac_runner.store.grid import join_grid
 from mac_runner.store.layout import SUMMARY
 from mac_runner.store.leases import begin_leases, check_leases, make_claimable
 from mac_runner.store.lock import read_owner
+from mac_runner.store.standing import ended_tasks
 
 OPENED_AHEAD: Final = 2
 """The next shard is claimed when so many conversations of the last one have not begun."""
@@ -33,7 +34,7 @@ def shards_left(chosen: ExperimentSet) -> dict[str, list[Shard]]:
         if is_finished(setup):
             continue
         # Whole sessions have records of all shards, so they are read once here and not for each shard.
-        ended = setup.ended()
+        ended = ended_tasks(setup.invocation)
         parts = setup.parts(chosen.claimed)
         left[setup.slug] = [
             shard
@@ -69,7 +70,7 @@ def _is_free(part: Setup) -> bool:
 
 def is_finished(setup: Setup) -> bool:
     """Whether nothing is left to do for any worker in the directory of an experiment, or in a shard of it."""
-    return setup.is_complete(despite_settings=True)
+    return is_complete(setup.invocation, despite_settings=True)
 
 
 def check(chosen: ExperimentSet) -> None:

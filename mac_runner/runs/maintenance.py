@@ -140,13 +140,8 @@ def _unsound(directory: Path) -> Setup | None:
 
 def _repair(setup: Setup, clock: Clock, *, is_guarded: bool) -> Repaired:
     with open_run(
-        setup.directory,
-        experiment_name=setup.name,
-        resolved=setup.loaded.resolved,
-        tasks=setup.tasks,
+        setup.invocation,
         clock=clock,
-        shard=setup.shard,
-        grid=setup.grid,
         is_guarded=is_guarded,
         restore=setup.restoration(setup.environment()),
         is_thorough=True,

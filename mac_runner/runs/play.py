@@ -37,7 +37,18 @@ from mac_runner.runs.summary import summary_of, write_grid
 from mac_runner.scheduler import Progress, run_pooled
 from mac_runner.scheduler.policies import Policies
 from mac_runner.status import Display, Meter, StatusFrame, Tally, read_progress, tick
-from mac_runner.store import Disk, Need, Survey, encode_for_reading, open_grid, read_grid, read_run, write_tables
+from mac_runner.store import (
+    Disk,
+    Need,
+    Survey,
+    encode_for_reading,
+    is_complete,
+    open_grid,
+    read_grid,
+    read_run,
+    survey,
+    write_tables,
+)
 from mac_runner.store.grid import GridAtRest
 from mac_runner.store.layout import SUMMARY, Layout
 from mac_runner.store.lock import LeaseWatch
@@ -45,6 +56,7 @@ from mac_runner.store.manifest import Counts
 from mac_runner.store.recovery import held_in
 from mac_runner.store.session import Recorder
 from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
+from mac_runner.store.standing import complete_run
 from mac_runner.store.workers import open_worker
 from mac_runner.types import JsonObject, PolicyVersion
 
@@ -151,7 +163,7 @@ class Player:
         """
         if chosen.claimed is not None:
             return self._play_claimed(chosen)
-        surveys = {} if chosen.grid is None else {setup.slug: setup.survey() for setup in chosen.setups}
+        surveys = {} if chosen.grid is None else {setup.slug: survey(setup.invocation) for setup in chosen.setups}
         pending = [setup for setup in chosen.setups if chosen.grid is None or not surveys[setup.slug].is_complete]
 
         def whole(engines: EnginePlan) -> AbstractContextManager[_Opened]:
@@ -193,7 +205,7 @@ class Player:
         """One session over what `opening` opens: at most so many `runs` at once, and none before all is checked."""
         limits = Limits(chosen, self.clock)
         # What a retry plays has ended already.
-        if limits.reached is not None and any(setup.only or setup.survey().left for setup in pending):
+        if limits.reached is not None and any(setup.only or survey(setup.invocation).left for setup in pending):
             return Results({}, "nothing was played", stopped_by=limits.reached)
         engines = plan_engines(pending, chosen.setups, self.clock, self.display.say, can_pull=self.can_pull)
         check_policies(self.policy, engines, self.clock)
@@ -385,7 +397,7 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
         chosen = replace(chosen, claimed=None, known=None if chosen.grid is None else read_grid(chosen.directory))
     if chosen.grid is None:
         (setup,) = chosen.setups
-        contents = read_run(setup.directory) if is_over else setup.complete()
+        contents = read_run(setup.directory) if is_over else complete_run(setup.invocation)
         if contents is None:
             return None
         summary = summary_of(contents)
@@ -393,7 +405,7 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
         return Results(summary, f"all {len(setup.tasks)} conversations have ended already", is_complete=True)
     if chosen.known is None or not chosen.is_known:
         return None
-    if not is_over and not (_may_be_over(chosen) and all(map(Setup.is_complete, chosen.setups))):
+    if not is_over and not (_may_be_over(chosen) and all(is_complete(setup.invocation) for setup in chosen.setups)):
         return None
     results = write_grid(chosen, GridAtRest(chosen.directory, chosen.known, clock))
     ended = f"all {len(chosen.setups)} combinations are complete"

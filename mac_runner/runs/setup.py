@@ -5,7 +5,7 @@ A command plays an `ExperimentSet`: the combinations of a grid, or one experimen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -33,12 +33,11 @@ from mac_runner.results import Declared
 from mac_runner.runs.declaration import declared_report, refuse_report
 from mac_runner.scheduler import Restoration
 from mac_runner.section import KeyPath
-from mac_runner.store import Disk, GridRecord, Run, Survey, grid_entries, is_complete, read_grid, survey
+from mac_runner.store import Disk, GridRecord, Invocation, grid_entries, read_grid
 from mac_runner.store.fork import is_fork
 from mac_runner.store.identity import read_config
 from mac_runner.store.layout import Layout, Lease
 from mac_runner.store.mirror import NOT_HERE, file_system, is_url
-from mac_runner.store.standing import complete_run, ended_tasks
 from mac_runner.types import JsonObject, Lineup
 
 
@@ -154,47 +153,10 @@ class Setup:
             models=list(self.experiment.model_definitions),
         )
 
-    def survey(self) -> Survey:
-        """What a run would find in the directory."""
-        return survey(
-            self.directory,
-            experiment_name=self.name,
-            resolved=self.loaded.resolved,
-            tasks=self.tasks,
-            shard=self.shard,
-            grid=self.grid,
-        )
-
-    def ended(self) -> Container[str]:
-        """The ids of the tasks whose conversations have ended, with their transcripts there."""
-        return ended_tasks(self.directory, experiment_name=self.name, tasks=self.tasks, grid=self.grid)
-
-    def complete(self) -> Run | None:
-        """The run, where nothing is left to do in it."""
-        return complete_run(
-            self.directory,
-            experiment_name=self.name,
-            resolved=self.loaded.resolved,
-            tasks=self.tasks,
-            shard=self.shard,
-            grid=self.grid,
-        )
-
-    def is_complete(self, *, despite_settings: bool = False) -> bool:
-        """Whether a run would change nothing; cheaper than a survey where something is left.
-
-        With `despite_settings` it does not count that settings outside the identity have changed.
-        """
-        return is_complete(
-            self.directory,
-            experiment_name=self.name,
-            resolved=self.loaded.resolved,
-            tasks=self.tasks,
-            shard=self.shard,
-            grid=self.grid,
-            lease=self.lease,
-            despite_settings=despite_settings,
-        )
+    @property
+    def invocation(self) -> Invocation:
+        """What a run of it plays, as the store takes it."""
+        return Invocation(layout=self.layout, resolved=self.loaded.resolved, tasks=self.tasks, shard=self.shard)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,14 +119,8 @@ def open_setup(
             listener(row)
 
     run = open_run(
-        setup.directory,
-        experiment_name=setup.name,
-        resolved=setup.loaded.resolved,
-        tasks=setup.tasks,
+        setup.invocation,
         clock=clock,
-        shard=setup.shard,
-        grid=setup.grid,
-        lease=setup.lease,
         is_retried=is_retried,
         is_guarded=is_guarded,
         engines=engines if is_part_of_grid else None,

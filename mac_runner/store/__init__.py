@@ -31,6 +31,7 @@ from mac_runner.store.grid import (
     write_tables,
 )
 from mac_runner.store.head import has_run
+from mac_runner.store.identity import Invocation
 from mac_runner.store.leases import LeasesRecord, read_leases
 from mac_runner.store.manifest import Counts
 from mac_runner.store.merge import Merged, merge_runs
@@ -62,6 +63,7 @@ __all__ = [
     "GridEntry",
     "GridRecord",
     "GridRecorder",
+    "Invocation",
     "LeasesRecord",
     "Merged",
     "Need",

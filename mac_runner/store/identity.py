@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ import yaml
 
 from mac_runner.config import Difference, IdentityDiff, differences, foreign_edition
 from mac_runner.errors import IdentityError, RunDirectoryError, StoreError
-from mac_runner.plan import Shard
+from mac_runner.plan import Plan, Shard
 from mac_runner.printable import printable
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
@@ -61,6 +62,19 @@ _CODE_KEYS: Final = ("distribution", "version", "sha256")
 
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """With its C parser where the wheel has it: ten times as fast, and a grid has hundreds of files to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """What is to be played, and where: the `tasks` of an experiment whose settings are `resolved`.
+
+    `shard` is the part of the experiment that the directory is for, if it is not all of it.
+    """
+
+    layout: Layout
+    resolved: JsonObject
+    tasks: Plan
+    shard: Shard | None = None
 
 
 def encode_config(resolved: JsonObject) -> bytes:
@@ -166,12 +180,13 @@ def changes(disk: Disk, layout: Layout, resolved: JsonObject) -> IdentityDiff:
     return found
 
 
-def begun_with(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None) -> IdentityDiff | None:
+def begun_with(disk: Disk, asked: Invocation) -> IdentityDiff | None:
     """What the settings of now change; None where no run is yet. Raises IdentityError for another experiment."""
-    found = None if (is_fresh := is_untouched(disk, layout)) else changes(disk, layout, resolved)
+    layout = asked.layout
+    found = None if (is_fresh := is_untouched(disk, layout)) else changes(disk, layout, asked.resolved)
     # All combinations of a grid are of one part.
     if not is_fresh or (layout.grid is not None and disk.names(layout.root / EXPERIMENTS)):
-        check_shard(disk, layout.root, shard)
+        check_shard(disk, layout.root, asked.shard)
     return found
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from mac_runner.clock import Clock, iso
 from mac_runner.config import IdentityDiff
-from mac_runner.plan import Plan, Shard
+from mac_runner.plan import Plan
 from mac_runner.store.disk import Disk
 from mac_runner.store.grid import refresh
 from mac_runner.store.identity import (
+    Invocation,
     begun_with,
     describe,
     encode_config,
@@ -25,7 +25,7 @@ from mac_runner.store.identity import (
     is_untouched,
 )
 from mac_runner.store.journal import Segment
-from mac_runner.store.layout import MERGE_MARK, SHARD, Layout, Lease
+from mac_runner.store.layout import MERGE_MARK, SHARD, Layout
 from mac_runner.store.leases import rivals
 from mac_runner.store.lock import LeaseWatch, LockAbove, RunLock
 from mac_runner.store.machine import Machine
@@ -145,15 +145,9 @@ class RunRecorder(Recorder):
 
 
 def open_run(
-    directory: Path,
+    asked: Invocation,
     *,
-    experiment_name: str,
-    resolved: JsonObject,
-    tasks: Plan,
     clock: Clock,
-    shard: Shard | None = None,
-    grid: Path | None = None,
-    lease: Lease | None = None,
     disk: Disk | None = None,
     machine: Machine | None = None,
     is_retried: Callable[[str], bool] | None = None,
@@ -166,25 +160,23 @@ def open_run(
     on_ended: Callable[[JsonObject], None] = lambda _row: None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> RunRecorder:
-    """Begin a run in `directory`, or continue the one there.
+    """Begin what is asked for in its directory, or continue the one there.
 
     The start reads, and makes whole what it finds damaged. What it changes is written once there is something to write
     (`Recorder.begin`), or at the end. So a start that is refused leaves no trace where no run was, and a run as it was.
 
-    `tasks` is the plan of this invocation, and `shard` the part of the experiment it is, if not all of it. Of a
-    combination `grid` is the directory of the grid. With `lease` they are the tasks of a shard that was claimed in a
-    run of several workers (`begin_leases`). Failed tasks are retried where `is_retried`. `is_guarded` says that the
-    caller holds the lock. With `engines` they are accounted for elsewhere, under these names by model. The lock is not
-    waited for with `watch`. A transcript takes at least `transcript_bytes_min`. `restore` makes damaged and lost ones
-    again; `is_thorough` compares the digests of all of them. `on_ended` receives the row of each conversation that is
-    acknowledged, on the writer's thread; here and now of those that were recovered. `say` receives what takes time or
-    may surprise.
+    Under a lease its tasks are those of a shard that was claimed in a run of several workers (`begin_leases`). Failed
+    tasks are retried where `is_retried`. `is_guarded` says that the caller holds the lock. With `engines` they are
+    accounted for elsewhere, under these names by model. The lock is not waited for with `watch`. A transcript takes at
+    least `transcript_bytes_min`. `restore` makes damaged and lost ones again; `is_thorough` compares the digests of all
+    of them. `on_ended` receives the row of each conversation that is acknowledged, on the writer's thread; here and now
+    of those that were recovered. `say` receives what takes time or may surprise.
 
     Raises RunLockedError when another process is at work there, IdentityError when it belongs to another experiment or
     another part, RunDirectoryError when it is something else, StoreError when it cannot be written.
     """
     disk = disk or Disk()
-    layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid, lease=lease)
+    layout, tasks = asked.layout, asked.tasks
     with full_disk_named(lambda: _need(disk, layout, tasks, transcript_bytes_min)):
         is_untouched(disk, layout)
         lock = (
@@ -202,7 +194,7 @@ def open_run(
         )
         with ExitStack() as refused:
             refused.callback(lock.back_out)
-            found = begun_with(disk, layout, resolved, shard)
+            found = begun_with(disk, asked)
             disk.check_regular(layout.summary)  # It is written at the very end, too late to find a directory there.
             repairs = Repairs()
             prepare(disk, layout, repairs)
@@ -225,8 +217,8 @@ def open_run(
 
             def start() -> None:
                 disk.sync_directory(layout.root)  # It may have been deleted, and would be made again in part.
-                if lease is None:
-                    _take_over(disk, layout, resolved, shard, found)
+                if layout.lease is None:
+                    _take_over(disk, asked, found)
                 disk.make_directory(layout.transcripts)
                 segment.write()
                 if recovered.retried:
@@ -236,7 +228,7 @@ def open_run(
                         write_index(disk, layout, recovered.tail.state.json_rows(disk, layout), recovered.manifest)
 
             def finish() -> None:
-                if layout.grid is not None and not (lease or is_guarded):
+                if layout.grid is not None and not (layout.lease or is_guarded):
                     refresh(disk, layout.grid, at=iso(clock.utc_now()))
 
             session = Session(
@@ -277,15 +269,14 @@ def _need(disk: Disk, layout: Layout, tasks: Plan, transcript_bytes_min: int) ->
     return need_of((ending.size_bytes for ending in endings.values()), left, transcript_bytes_min)
 
 
-def _take_over(
-    disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None, found: IdentityDiff | None
-) -> None:
+def _take_over(disk: Disk, asked: Invocation, found: IdentityDiff | None) -> None:
     """Make it a run directory with the settings of now."""
+    layout = asked.layout
     if found is None:
-        if shard is None:
+        if asked.shard is None:
             disk.remove(layout.root / SHARD)
         else:
-            disk.write_atomic(layout.root / SHARD, [encode_shard(shard)])
+            disk.write_atomic(layout.root / SHARD, [encode_shard(asked.shard)])
     else:
         # A merge that was killed at its very end is complete; what comes now makes it a run of its own.
         disk.remove(layout.root / MERGE_MARK)
@@ -294,7 +285,7 @@ def _take_over(
     if found is None or found.identity or found.runtime:
         # Last, because it is what makes it a run directory.
         disk.make_directory(layout.config.parent)
-        disk.write_atomic(layout.config, [encode_config(resolved)])
+        disk.write_atomic(layout.config, [encode_config(asked.resolved)])
 
 
 def _opening_events(

@@ -14,11 +14,8 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
-from mac_runner.store.identity import (
-    begun_with,
-    describe,
-)
-from mac_runner.store.layout import Layout, Lease
+from mac_runner.store.identity import Invocation, begun_with, describe
+from mac_runner.store.layout import Layout
 from mac_runner.store.lock import Holder
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, read_manifest
@@ -172,21 +169,12 @@ class Survey:
         return self.left - self.half_done
 
 
-def survey(
-    directory: Path,
-    *,
-    experiment_name: str,
-    resolved: JsonObject,
-    tasks: Plan,
-    shard: Shard | None = None,
-    grid: Path | None = None,
-    disk: Disk | None = None,
-) -> Survey:
+def survey(asked: Invocation, *, disk: Disk | None = None) -> Survey:
     """Look at a directory as `open_run` would, with the same refusals, and change nothing."""
     disk = disk or Disk()
-    layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid)
-    changed = _changes(disk, layout, resolved, shard)
-    tail = JournalTail(disk, layout, with_digests=layout.is_whole)
+    layout, tasks = asked.layout, asked.tasks
+    changed = _changes(disk, asked)
+    tail = _unread(disk, layout)
     tail.read_on()
     state = tail.state
     state.count_recorded(disk, layout)
@@ -202,74 +190,48 @@ def survey(
         half_done=len(half_done),
         recorded_replies=sum(len(recorded[task_id]) for task_id in half_done),
         changed_settings=tuple(describe(change) for change in changed or ()),
-        is_complete=changed is not None
-        and not changed
-        and (
-            _is_final(disk, layout, tasks, tail)
-            if layout.is_whole
-            else _is_part_over(disk, layout, tasks, state, endings)
-        ),
+        is_complete=changed == () and _is_final(disk, layout, tasks, tail),
         policies=state.policies,
         share=state.share,
     )
 
 
-def ended_tasks(
-    directory: Path, *, experiment_name: str, tasks: Plan, grid: Path | None = None, disk: Disk | None = None
-) -> Container[str]:
+def ended_tasks(asked: Invocation) -> Container[str]:
     """The tasks whose conversations have ended, with their transcripts there."""
-    disk = disk or Disk()
-    layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid)
-    return _ended(disk, layout, tasks, read_state(disk, layout)).keys()
+    disk = Disk()
+    return _ended(disk, asked.layout, asked.tasks, read_state(disk, asked.layout)).keys()
 
 
-def is_complete(
-    directory: Path,
-    *,
-    experiment_name: str,
-    resolved: JsonObject,
-    tasks: Plan,
-    shard: Shard | None = None,
-    grid: Path | None = None,
-    lease: Lease | None = None,
-    despite_settings: bool = False,
-    disk: Disk | None = None,
-) -> bool:
+def is_complete(asked: Invocation, *, despite_settings: bool = False, disk: Disk | None = None) -> bool:
     """`Survey.is_complete`, with the same refusals; soon known where something is left to do.
 
-    With `despite_settings` it does not count that settings outside the identity have changed. For a combination, and
-    with `lease` for a shard, it is about these conversations and their transcripts alone.
+    With `despite_settings` it does not count that settings outside the identity have changed. Of a combination, and
+    under a lease, it is about these conversations and their transcripts alone.
     """
     disk = disk or Disk()
-    layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid, lease=lease)
-    changed = _changes(disk, layout, resolved, shard)
+    changed = _changes(disk, asked)
     if changed is None or (changed and not despite_settings):
         return False
-    return _is_final(disk, layout, tasks, JournalTail(disk, layout, with_digests=layout.is_whole))
+    return _is_final(disk, asked.layout, asked.tasks, _unread(disk, asked.layout))
 
 
-def complete_run(
-    directory: Path,
-    *,
-    experiment_name: str,
-    resolved: JsonObject,
-    tasks: Plan,
-    shard: Shard | None = None,
-    grid: Path | None = None,
-    disk: Disk | None = None,
-) -> Run | None:
+def complete_run(asked: Invocation) -> Run | None:
     """The run if it `is_complete`, which is read once for both."""
-    disk = disk or Disk()
-    layout = Layout(directory=directory, experiment_name=experiment_name, grid=grid)
-    if _changes(disk, layout, resolved, shard) != ():
+    disk = Disk()
+    tail = _unread(disk, asked.layout)
+    if _changes(disk, asked) != () or not _is_final(disk, asked.layout, asked.tasks, tail):
         return None
-    tail = JournalTail(disk, layout, with_digests=layout.is_whole)
-    return read_run(directory, disk=disk, tail=tail) if _is_final(disk, layout, tasks, tail) else None
+    return read_run(asked.layout.directory, disk=disk, tail=tail)
 
 
-def _changes(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None) -> tuple[Difference, ...] | None:
+def _unread(disk: Disk, layout: Layout) -> JournalTail:
+    """A journal of which nothing is read yet, as `_is_final` takes it."""
+    return JournalTail(disk, layout, with_digests=layout.is_whole)
+
+
+def _changes(disk: Disk, asked: Invocation) -> tuple[Difference, ...] | None:
     """The settings that changed since the run was started; None when there is no run."""
-    found = begun_with(disk, layout, resolved, shard)
+    found = begun_with(disk, asked)
     return None if found is None else (*found.identity, *found.runtime)
 
 
@@ -279,23 +241,19 @@ def _ended(disk: Disk, layout: Layout, tasks: Plan, state: RunState) -> dict[str
     return {task_id: ending.status for task_id, ending in state.endings.items() if task_id not in unsound}
 
 
-def _is_part_over(disk: Disk, layout: Layout, tasks: Plan, state: RunState, ended: Container[str]) -> bool:
-    """Whether these conversations have `ended`, with their transcripts there: manifest and index are of the whole."""
-    if layout.lease is None and disk.exists(layout.leases):
-        return False
-    is_done = all(task_id in ended for task_id, _ in tasks.ids())
-    return is_done and not any(trace_flaws(disk, layout, state, is_thorough=False))
-
-
 def _is_final(disk: Disk, layout: Layout, tasks: Plan, tail: JournalTail) -> bool:
     """Whether all is done, and manifest and index are in their final form. Checks what is cheap first.
 
     `tail` has digests of a whole run. A process that was killed while it wrote them a last time left a temporary file,
     which a start removes.
     """
-    if not layout.is_whole:
+    if not layout.is_whole:  # Manifest and index are of the whole.
+        if layout.lease is None and disk.exists(layout.leases):
+            return False
         tail.read_on()
-        return _is_part_over(disk, layout, tasks, tail.state, _ended(disk, layout, tasks, tail.state))
+        ended = _ended(disk, layout, tasks, tail.state)
+        is_done = all(task_id in ended for task_id, _ in tasks.ids())
+        return is_done and not any(trace_flaws(disk, layout, tail.state, is_thorough=False))
     if disk.exists(layout.leases) or not disk.exists(layout.manifest) or any(map(disk.strays, layout.swept)):
         return False
     try:

@@ -150,10 +150,7 @@ def test_retry_that_cannot_be_begun_moves_nothing(
 def _interrupted_once_open(_player: Player, chosen: ExperimentSet, *, is_retried: Callable[[str], bool]) -> NoReturn:
     (setup,) = chosen.setups
     with open_run(
-        setup.directory,
-        experiment_name=setup.name,
-        resolved=setup.loaded.resolved,
-        tasks=setup.tasks,
+        setup.invocation,
         clock=SystemClock(),
         is_retried=is_retried,
     ):

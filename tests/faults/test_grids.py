@@ -16,6 +16,7 @@ from mac_runner.plan import Plan, task_name
 from mac_runner.store import (
     Disk,
     GridRecord,
+    Invocation,
     RunRecorder,
     grid_entries,
     has_run,
@@ -25,7 +26,7 @@ from mac_runner.store import (
     read_run,
     writer,
 )
-from mac_runner.store.testing import GridAtRest
+from mac_runner.store.testing import GridAtRest, Layout
 from mac_runner.types import JsonObject
 from tests.faults.crashfs import CrashDisk, Fate
 from tests.faults.test_crashes import READS
@@ -103,12 +104,12 @@ class Grid:
 
     def _opened(self, slug: str, **more: Any) -> RunRecorder:
         return open_run(
-            self._directory / slug,
-            experiment_name=NAMES[slug],
-            resolved={"experiment_metadata": {"experiment_name": NAMES[slug]}},
-            tasks=Plan(range(CONVERSATIONS), name_of=lambda index: task_name(NAMES[slug], index), make=player.made),
+            Invocation(
+                layout=Layout(directory=self._directory / slug, experiment_name=NAMES[slug], grid=self._directory),
+                resolved={"experiment_metadata": {"experiment_name": NAMES[slug]}},
+                tasks=Plan(range(CONVERSATIONS), name_of=lambda index: task_name(NAMES[slug], index), make=player.made),
+            ),
             clock=StillClock(),
-            grid=self._directory,
             disk=self._disk,
             on_ended=self._ended,
             **more,

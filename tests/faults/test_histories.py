@@ -31,6 +31,7 @@ from mac_runner.plan import Plan, Shard, task_name
 from mac_runner.store import (
     Disk,
     GridRecorder,
+    Invocation,
     LeasesRecord,
     RunRecorder,
     System,
@@ -375,13 +376,8 @@ class History:
         for left_s in reversed(range(process.patience_s)):
             try:
                 run = open_run(
-                    part.directory,
-                    experiment_name=part.name,
-                    resolved=part.resolved,
-                    tasks=part.tasks.part(process.shard),
+                    Invocation(layout=part.layout(lease), resolved=part.resolved, tasks=part.tasks.part(process.shard)),
                     clock=self._clock,
-                    grid=part.grid,
-                    lease=lease,
                     disk=process.disk,
                     machine=process.machine,
                     watch=self._watch,

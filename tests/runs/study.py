@@ -81,11 +81,7 @@ async def _program(parts: Sequence[Setup], slots: int) -> float:
     clock, engine = LoopClock(asyncio.get_running_loop()), SleepingEngine(slots=slots)
     for setup in parts:
         with open_run(
-            setup.directory,
-            experiment_name=setup.name,
-            resolved=setup.loaded.resolved,
-            tasks=setup.tasks,
-            lease=setup.lease,
+            setup.invocation,
             clock=clock,
         ) as run:
             await run_conversations(

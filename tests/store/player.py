@@ -18,9 +18,10 @@ from unittest.mock import patch
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import RunLockedError
-from mac_runner.plan import Plan, task_name
+from mac_runner.plan import Plan, Shard, task_name
 from mac_runner.store import (
     Disk,
+    Invocation,
     Merged,
     RunRecorder,
     Survey,
@@ -33,7 +34,7 @@ from mac_runner.store import (
     task_of,
 )
 from mac_runner.store import verify_run as verify
-from mac_runner.store.testing import TRACES
+from mac_runner.store.testing import TRACES, Layout, Lease
 from mac_runner.types import (
     Agent,
     JsonObject,
@@ -144,12 +145,27 @@ def rebuild(found: JsonObject) -> JsonObject:
     return {**rebuilt, TRACES: found[TRACES]} if TRACES in found else rebuilt
 
 
+def asked(
+    directory: Path,
+    tasks: int | Plan,
+    config: JsonObject | None = None,
+    *,
+    shard: Shard | None = None,
+    grid: Path | None = None,
+    lease: Lease | None = None,
+) -> Invocation:
+    """So many tasks of the toy, or a plan of them, in a directory."""
+    layout = Layout(directory=directory, experiment_name=NAME, grid=grid, lease=lease)
+    planned = plan(tasks) if isinstance(tasks, int) else tasks
+    return Invocation(layout=layout, resolved=config or resolved(), tasks=planned, shard=shard)
+
+
 def open_toy(
     directory: Path, tasks: int | Plan, *, clock: Clock | None = None, config: JsonObject | None = None, **more: Any
 ) -> RunRecorder:
-    planned = plan(tasks) if isinstance(tasks, int) else tasks
     clock = clock or SystemClock()
-    return open_run(directory, experiment_name=NAME, resolved=config or resolved(), tasks=planned, clock=clock, **more)
+    where = {key: more.pop(key) for key in ("shard", "grid", "lease") if key in more}
+    return open_run(asked(directory, tasks, config, **where), clock=clock, **more)
 
 
 def begun(run: RunRecorder) -> RunRecorder:
@@ -161,7 +177,7 @@ def begun(run: RunRecorder) -> RunRecorder:
 
 def surveyed(directory: Path, n: int, config: JsonObject | None = None) -> Survey:
     """What is known of a run directory before it is opened for so many tasks."""
-    return survey(directory, experiment_name=NAME, resolved=config or resolved(), tasks=plan(n))
+    return survey(asked(directory, n, config))
 
 
 def steps(

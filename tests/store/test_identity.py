@@ -15,7 +15,7 @@ from mac_runner.config import Difference, Experiment
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError
 from mac_runner.plan import Shard
 from mac_runner.section import RUNTIME, leaf_fields
-from mac_runner.store import Disk, RunRecorder, identity, open_run
+from mac_runner.store import Disk, Invocation, RunRecorder, identity, open_run
 from mac_runner.store.testing import Layout, changes, encode_config, read_yaml
 from mac_runner.types import JsonObject, JsonValue
 from tests.store import player
@@ -169,7 +169,8 @@ def test_copies_by_anchors_are_counted_and_a_file_too_large_is_not_read_to_its_e
 
 def open_named(run_dir: Path, clock: Clock, name: str, shard: Shard | None = None) -> RunRecorder:
     config: JsonObject = {"experiment_metadata": {"experiment_name": name}, "seed": len(name)}
-    return open_run(run_dir, experiment_name=name, resolved=config, tasks=player.plan(2), clock=clock, shard=shard)
+    layout = Layout(directory=run_dir, experiment_name=name)
+    return open_run(Invocation(layout=layout, resolved=config, tasks=player.plan(2), shard=shard), clock=clock)
 
 
 def planned(run_dir: Path) -> list[str]:

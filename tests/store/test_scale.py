@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -205,12 +204,11 @@ def test_a_resume_takes_apart_only_the_frames_it_needs(run_dir: Path, monkeypatc
 
 def test_whether_a_killed_run_is_complete_is_known_without_its_journal(run_dir: Path) -> None:
     leave_run(run_dir, planned=20, done=10)
-    asked: dict[str, Any] = {"experiment_name": player.NAME, "resolved": player.resolved(), "tasks": player.plan(20)}
     for name in ("", "summary.json"):
         (run_dir / (name or "experiment.yaml")).touch()
         system = Counting()
 
-        assert not is_complete(run_dir, **asked, disk=Disk(system))
+        assert not is_complete(player.asked(run_dir, 20), disk=Disk(system))
         assert system.read_from["journal"] == 0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -160,12 +160,7 @@ def test_what_befell_a_run_is_found_and_made_right_by_the_next_session(played: P
 
     assert [finding.kind for finding in player.verified(played).findings] == harm.found.split()
     assert player.surveyed(played, CONVERSATIONS).is_complete is harm.is_complete
-    asked: dict[str, Any] = {
-        "experiment_name": player.NAME,
-        "resolved": player.resolved(),
-        "tasks": player.plan(CONVERSATIONS),
-    }
-    assert is_complete(played, **asked) is harm.is_complete
+    assert is_complete(player.asked(played, CONVERSATIONS)) is harm.is_complete
     repairs = play_all(played).as_json() or {}
     assert {key: value for key, value in repairs.items() if value and key != "index_rewritten"} == harm.repaired
     assert [finding.kind for finding in player.verified(played).findings] == harm.left.split()
@@ -288,9 +283,7 @@ def test_files_that_no_run_writes_are_named_and_held_against_nothing(played: Pat
         report = player.verified(played)
         assert report.ok, report.findings
         assert f"{len(put)} files" in report.notes[0]
-        assert is_complete(
-            played, experiment_name=player.NAME, resolved=player.resolved(), tasks=player.plan(CONVERSATIONS)
-        )
+        assert is_complete(player.asked(played, CONVERSATIONS))
         assert play_all(played) == Repairs()
         for path in strangers:
             path.rmdir() if path.is_dir() else path.unlink()
