@@ -108,6 +108,19 @@ class Lease:
         return shard is None or shard.of != self.shard.of or shard == self.shard
 
 
+class _Place:
+    """A path of a layout: `name` in its directory, or, of a combination, `in_grid` with its slug."""
+
+    def __init__(self, name: str, in_grid: str = "") -> None:
+        self._name = name
+        self._in_grid = in_grid
+
+    def __get__(self, layout: Layout, _kind: type[Layout]) -> Path:
+        if layout.grid is not None and self._in_grid:
+            return layout.grid / self._in_grid.format(layout.directory.name)
+        return layout.root / self._name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """The paths of one run directory. Raises RunDirectoryError for a name that could lead out of it.
@@ -120,43 +133,27 @@ class Layout:
     experiment_name: str
     grid: Path | None = None
     lease: Lease | None = None
-    config: Path = field(init=False)
-    manifest: Path = field(init=False)
-    summary: Path = field(init=False)
-    index: Path = field(init=False)
-    events: Path = field(init=False)
-    journal: Path = field(init=False)
-    transcripts: Path = field(init=False)
-    traces: Path = field(init=False)
-    attempts: Path = field(init=False)
-    damaged: Path = field(init=False)
-    leases: Path = field(init=False)
-    lease_directories: Path = field(init=False)
+    config = _Place(CONFIG, EXPERIMENTS + "/{}.yaml")
+    manifest = _Place(MANIFEST)
+    summary = _Place(SUMMARY, SUMMARIES + "/{}.json")
+    journal = _Place("journal", "journal/{}")
+    transcripts = _Place("transcripts")
+    traces = _Place("traces")
+    attempts = _Place("attempts")
+    damaged = _Place("damaged")
+    leases = _Place(LEASES, LEASE_DIRECTORIES + "/{}.json")
+    lease_directories = _Place(LEASE_DIRECTORIES, LEASE_DIRECTORIES + "/{}")
 
     def __post_init__(self) -> None:
-        names = {
-            "config": CONFIG,
-            "manifest": MANIFEST,
-            "summary": SUMMARY,
-            "index": check_name(self.experiment_name, "the experiment name") + INDEX_SUFFIX,
-            "events": EVENTS,
-            **{name: name for name in ("journal", "transcripts", "traces", "attempts", "damaged")},
-            "leases": LEASES,
-            "lease_directories": LEASE_DIRECTORIES,
-        }
-        if self.grid is not None:
-            slug = self.directory.name
-            names |= {
-                "config": f"{EXPERIMENTS}/{slug}.yaml",
-                "summary": f"{SUMMARIES}/{slug}.json",
-                "journal": f"journal/{slug}",
-                "leases": f"{LEASE_DIRECTORIES}/{slug}.json",
-                "lease_directories": f"{LEASE_DIRECTORIES}/{slug}",
-            }
-        for attribute, name in names.items():
-            object.__setattr__(self, attribute, self.root / name)
-        if self.lease is not None:
-            object.__setattr__(self, "events", self.lease.events)
+        check_name(self.experiment_name, "the experiment name")
+
+    @property
+    def index(self) -> Path:
+        return self.root / f"{self.experiment_name}{INDEX_SUFFIX}"
+
+    @property
+    def events(self) -> Path:
+        return self.root / EVENTS if self.lease is None else self.lease.events
 
     @staticmethod
     def at(disk: Disk, directory: Path) -> Layout:
