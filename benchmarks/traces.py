@@ -31,8 +31,7 @@ from benchmarks.machine import row
 from mac_runner.runs.replays import Replays
 from mac_runner.store import journal, read_run, replies_of
 from mac_runner.store.records import encode_json
-from mac_runner.store.trace_log import TraceLog
-from mac_runner.store.traces import encode_traces
+from mac_runner.store.traces import TraceLog, encode_traces
 from mac_runner.types import JsonObject, RecordedReply, TokenTrace
 
 FILE: Final = Path(__file__).parent.parent / "experiments/tos_100games.yaml"

@@ -17,8 +17,8 @@ from mac_runner.runs.recorded import recorded_plan
 from mac_runner.runs.summary import summary_of
 from mac_runner.status import progress_bar
 from mac_runner.store import Disk, VerifyReport, merge_runs, read_run
-from mac_runner.store.identity import repair_advice, run_command
-from mac_runner.store.layout import Layout
+from mac_runner.store.identity import run_command
+from mac_runner.store.layout import Layout, repair_advice
 
 _FINDINGS_SHOWN_MAX = 50
 

@@ -44,8 +44,8 @@ from mac_runner.runs.tables import run_sources, with_environment
 from mac_runner.runs.trust import trust as import_code
 from mac_runner.runs.view import PathLike, RunView, directory_of, paths_of
 from mac_runner.store import Disk, Run, encode_for_reading
-from mac_runner.store.head import places_of_work
 from mac_runner.store.layout import Layout
+from mac_runner.store.leases import places_of_work
 from mac_runner.store.lock import most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.rows import DoneRow

@@ -54,10 +54,9 @@ from mac_runner.store.layout import SUMMARY, Layout
 from mac_runner.store.lock import LeaseWatch
 from mac_runner.store.manifest import Counts
 from mac_runner.store.recovery import held_in
-from mac_runner.store.session import Recorder
+from mac_runner.store.session import Recorder, open_worker
 from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
 from mac_runner.store.standing import complete_run
-from mac_runner.store.workers import open_worker
 from mac_runner.types import JsonObject, PolicyVersion
 
 Stopping: TypeAlias = Callable[[asyncio.Event], AbstractContextManager[None]]

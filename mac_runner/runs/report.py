@@ -37,7 +37,7 @@ from mac_runner.store import (
     read_standing,
 )
 from mac_runner.store.fork import ForkRecord
-from mac_runner.store.head import event_logs
+from mac_runner.store.leases import event_logs
 from mac_runner.store.records import lines
 from mac_runner.store.run import damaged_words
 from mac_runner.types import JsonObject, JsonValue

@@ -8,9 +8,9 @@ checks, `merge_runs` makes one run directory of several. `open_grid` and `read_g
 `read_standing` says how far a run or a grid is.
 
 From the bottom up: `layout` and `records` (paths and lines), `machine`, `disk` and `lock`; `transcripts`, `journal` and
-`manifest` (the files); `run_state` (what the journal says); `session` behind `writer` (what is written, and when);
-`leases` (who may play which shard); `recovery` and `retry` (how a session begins); `recording` (a run under way), `run`
-(a run that is read), `standing`, `verify`, `merge`, `grid` and `workers` (what others call).
+`manifest` (the files); `identity` (whose they are); `run_state` (what the journal says); `session` behind `writer`
+(what is written, and when); `leases` (who may play which shard); `recovery` (how a session begins); `recording` (a run
+under way), `run` (a run that is read), `standing`, `verify`, `merge` and `grid` (what others call).
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from mac_runner.store.grid import (
     used_in,
     write_tables,
 )
-from mac_runner.store.head import has_run
-from mac_runner.store.identity import Invocation
+from mac_runner.store.identity import Invocation, has_run
 from mac_runner.store.leases import LeasesRecord, read_leases
 from mac_runner.store.manifest import Counts
 from mac_runner.store.merge import Merged, merge_runs
@@ -41,7 +40,16 @@ from mac_runner.store.recovery import Repairs, is_sound
 from mac_runner.store.run import Run, read_run
 from mac_runner.store.run_state import SessionStanding, merge_accounting
 from mac_runner.store.space import Need
-from mac_runner.store.standing import Combination, Standing, Survey, is_complete, survey
+from mac_runner.store.standing import (
+    Combination,
+    ShardsStanding,
+    Standing,
+    Survey,
+    Worker,
+    is_complete,
+    read_workers,
+    survey,
+)
 from mac_runner.store.transcripts import (
     build_transcript,
     in_wall_clock_order,
@@ -52,7 +60,6 @@ from mac_runner.store.transcripts import (
     without_timing,
 )
 from mac_runner.store.verify import Finding, FindingKind, VerifyReport, verify_run
-from mac_runner.store.workers import ShardsStanding, Worker, read_workers
 
 __all__ = [
     "Combination",

@@ -29,7 +29,7 @@ from mac_runner.store.layout import CONFIG, FORK, MANIFEST, VALUE, Layout, refus
 from mac_runner.store.leases import locked
 from mac_runner.store.manifest import Manifest, write_manifest
 from mac_runner.store.records import encode_for_reading, encode_json, entry, objects, row_id, task_from_json, task_json
-from mac_runner.store.trace_log import TraceLog
+from mac_runner.store.traces import TraceLog
 from mac_runner.store.transcripts import encode_transcript
 from mac_runner.types import JsonObject, JsonValue, PolicyVersion, RecordedReply, Task
 

@@ -24,10 +24,9 @@ from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.results import section
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
-from mac_runner.store.head import has_run, places_of_work
-from mac_runner.store.identity import read_yaml, with_digest
+from mac_runner.store.identity import has_run, read_yaml, with_digest
 from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
-from mac_runner.store.leases import directories_in, locked, rivals
+from mac_runner.store.leases import directories_in, locked, places_of_work, rivals
 from mac_runner.store.lock import RunLock, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, read_manifest, write_manifest
@@ -41,9 +40,8 @@ from mac_runner.store.run_state import (
 )
 from mac_runner.store.session import GridSession, Recorder, open_log_session
 from mac_runner.store.space import Need, check_room
-from mac_runner.store.standing import Combination, Standing, read_run_standing
+from mac_runner.store.standing import Combination, ShardsStanding, Standing, read_run_standing, read_workers
 from mac_runner.store.tail import read_state
-from mac_runner.store.workers import ShardsStanding, read_workers
 from mac_runner.types import JsonObject, JsonValue
 
 GRID_FORMAT: Final = 3

@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,7 @@ from mac_runner.config import Difference, IdentityDiff, differences, foreign_edi
 from mac_runner.errors import IdentityError, RunDirectoryError, StoreError
 from mac_runner.plan import Plan, Shard
 from mac_runner.printable import printable
+from mac_runner.results import section
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import (
@@ -292,11 +293,6 @@ def run_command(disk: Disk, directory: Path) -> str:
     return f"mac-run FILE{part} --out {root}"
 
 
-def repair_advice(directory: Path) -> str:
-    """The command that restores a transcript that is damaged or gone."""
-    return f"`mac-run repair {directory}` writes it again from the journal"
-
-
 def listed(lines: Sequence[str]) -> str:
     """Lines below each other; of very many the first."""
     hidden = len(lines) - _LISTED_MAX
@@ -383,3 +379,30 @@ def _flaw_of(root: JsonValue) -> str | None:
 
 def _unreadable(path: Path, why: str) -> RunDirectoryError:
     return RunDirectoryError(f"{path} cannot be read: {printable(why)}; put back the file that the run wrote")
+
+
+def has_run(directory: Path, *, disk: Disk | None = None) -> bool:
+    """Whether a run was begun in a directory."""
+    disk = disk or Disk()
+    layout = Layout.at(disk, directory)
+    return disk.exists(layout.config) and (layout.grid is not None or disk.exists(layout.manifest))
+
+
+def read_head(directory: Path, *, disk: Disk | None = None) -> tuple[Layout, JsonObject]:
+    """The layout of the run in a directory and its experiment. Raises RunDirectoryError when there is none."""
+    disk = disk or Disk()
+    layout = Layout.at(disk, directory)
+    resolved = read_config(disk, layout)
+    if not has_run(directory, disk=disk):
+        raise RunDirectoryError(f"{directory} was never started fully; run the same command again")
+    name = section(resolved, "experiment_metadata").get("experiment_name")
+    if not isinstance(name, str):
+        raise RunDirectoryError(f"{layout.config} names no experiment; put back the file that the run wrote")
+    return replace(layout, experiment_name=name), resolved
+
+
+def layout_of(directory: Path, *, disk: Disk | None = None) -> Layout:
+    """The layout of a run or a grid, whose name counts where the directory is shared: that of a combination."""
+    disk = disk or Disk()
+    layout = Layout.at(disk, directory)
+    return layout if layout.grid is None else read_head(directory, disk=disk)[0]

@@ -52,7 +52,7 @@ from mac_runner.store.records import (
     row_id,
 )
 from mac_runner.store.rows import DoneRow, RecordedRow
-from mac_runner.store.trace_log import TraceLog
+from mac_runner.store.traces import TraceLog
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
 

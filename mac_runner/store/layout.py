@@ -279,3 +279,8 @@ def check_name(name: str, what: str) -> str:
             f"control character, or be longer than {_NAME_BYTES_MAX} bytes"
         )
     return name
+
+
+def repair_advice(directory: Path) -> str:
+    """The command that restores a transcript that is damaged or gone."""
+    return f"`mac-run repair {directory}` writes it again from the journal"

@@ -21,13 +21,14 @@ from typing import Final
 
 from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunDirectoryError
-from mac_runner.plan import Plan, Shard
+from mac_runner.plan import Plan, Shard, task_name
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import changes, encode_config, is_untouched, read_shard
-from mac_runner.store.layout import GRID, LEASE_DIRECTORIES, LEASES, LOCK, Layout
+from mac_runner.store.layout import EVENTS, GRID, LEASE_DIRECTORIES, LEASES, LOCK, WORKERS, Layout
 from mac_runner.store.lock import RunLock
 from mac_runner.store.manifest import read_manifest, write_manifest
 from mac_runner.store.records import encode_json, foreign_format
+from mac_runner.store.run_state import RunState
 from mac_runner.store.tail import read_state
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject
@@ -208,3 +209,40 @@ def directories_in(disk: Disk, directory: Path) -> list[Path]:
     """The directories in a directory, but for those that systems make."""
     named = (directory / name for name in disk.names(directory) if not name.startswith("."))
     return [place for place in named if disk.is_directory(place)]
+
+
+def read_planned(disk: Disk, layout: Layout, state: RunState) -> dict[str, int]:
+    """The tasks of a run by its manifest; of a combination, as its sessions planned them, and its shards.
+
+    The sessions are those of `state`, which has read the journal.
+    """
+    if layout.grid is None:
+        return read_manifest(disk, layout).planned
+    leases = read_leases(disk, layout)
+    indexes = set(range(0 if leases is None else leases.conversations))
+    for session in state.sessions:
+        for first, last, step in session.planned:
+            indexes.update(range(first, last + 1, step))
+    return {task_name(layout.experiment_name, index): index for index in sorted(indexes)}
+
+
+def event_logs(directory: Path, *, disk: Disk | None = None) -> list[Path]:
+    """The event logs of a run or a grid: its own, and those of the workers that came."""
+    disk = disk or Disk()
+    root = Layout.at(disk, directory).root
+    logs = (place / EVENTS for place in worker_directories(root, disk=disk))
+    return [root / EVENTS, *filter(disk.is_file, logs)]
+
+
+def worker_directories(directory: Path, *, disk: Disk | None = None) -> list[Path]:
+    """What the workers of a run or a grid left; what systems put beside it is left out."""
+    return directories_in(disk or Disk(), directory / WORKERS)
+
+
+def places_of_work(directory: Path, *, disk: Disk | None = None) -> list[Path]:
+    """Where those leave notes who work on a run or a grid: in it, and while shards are claimed, also below it."""
+    disk = disk or Disk()
+    root = Layout.at(disk, directory).root
+    if not has_leases(disk, root):
+        return [root]
+    return [root, *worker_directories(root, disk=disk), *lease_places(disk, root)]

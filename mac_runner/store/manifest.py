@@ -225,3 +225,11 @@ def _in_task_order(planned: Mapping[str, int]) -> dict[str, int]:
     if all(one < other for one, other in pairwise(ordered.values())):
         return ordered
     return dict(sorted(ordered.items(), key=lambda item: (item[1], item[0])))
+
+
+def ended_by_manifest(disk: Disk, layout: Layout) -> frozenset[str]:
+    """The tasks of a run that have ended by its manifest. That of a grid is searched whole for each combination."""
+    if layout.grid is not None:
+        return frozenset(ended_in(disk, layout))
+    found = read_manifest(disk, layout).statuses
+    return frozenset(task_id for task_id, status in found.items() if status in ("finished", "failed"))

@@ -27,8 +27,7 @@ from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.fork import ForkRecord, merged_fork
-from mac_runner.store.head import ended_by_manifest, places_of_work
-from mac_runner.store.identity import describe, encode_config, listed, repair_advice, run_command
+from mac_runner.store.identity import describe, encode_config, listed, run_command
 from mac_runner.store.layout import (
     CONFIG,
     FORK,
@@ -36,13 +35,14 @@ from mac_runner.store.layout import (
     Layout,
     attempted_task_of,
     refuse_in_grid,
+    repair_advice,
     task_id_of,
     traces_beside,
 )
-from mac_runner.store.leases import locked
+from mac_runner.store.leases import locked, places_of_work
 from mac_runner.store.lock import most_alive
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import write_index, write_manifest
+from mac_runner.store.manifest import ended_by_manifest, write_index, write_manifest
 from mac_runner.store.records import encode_json, event_line, in_time_order, row_id
 from mac_runner.store.recovery import adopted, attempt_flaws, claimed_rows
 from mac_runner.store.run import Run, lost_endings, read_run

@@ -30,8 +30,7 @@ from mac_runner.store.leases import rivals
 from mac_runner.store.lock import LeaseWatch, LockAbove, RunLock
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, write_index
-from mac_runner.store.recovery import Recovered, Repairs, Restore, prepare, recover
-from mac_runner.store.retry import reopen
+from mac_runner.store.recovery import Recovered, Repairs, Restore, prepare, recover, reopen
 from mac_runner.store.run import Run, read_run
 from mac_runner.store.session import (
     DeathItem,
@@ -44,7 +43,7 @@ from mac_runner.store.session import (
 )
 from mac_runner.store.space import Need, check_room, full_disk_named, need_of
 from mac_runner.store.tail import read_state
-from mac_runner.store.trace_log import TraceLog
+from mac_runner.store.traces import TraceLog
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
 
 EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"

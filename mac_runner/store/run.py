@@ -20,16 +20,12 @@ from mac_runner.results import section
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.fork import ForkRecord, read_fork
-from mac_runner.store.head import ended_by_manifest, event_logs, places_of_work, read_head, read_planned
-from mac_runner.store.identity import (
-    listed,
-    read_shard,
-    repair_advice,
-)
-from mac_runner.store.layout import Layout
+from mac_runner.store.identity import listed, read_head, read_shard
+from mac_runner.store.layout import Layout, repair_advice
+from mac_runner.store.leases import event_logs, places_of_work, read_planned
 from mac_runner.store.lock import Holder, most_alive
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import Counts, in_task_order
+from mac_runner.store.manifest import Counts, ended_by_manifest, in_task_order
 from mac_runner.store.records import in_time_order, origin_of, row_id
 from mac_runner.store.rows import DoneRow, RecordedRow
 from mac_runner.store.run_state import RECORDED, RunState, merge_accounting

@@ -11,10 +11,13 @@ left of it. Index, manifest and events come after the last sync: they can be der
 
 from __future__ import annotations
 
+import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar
@@ -25,15 +28,16 @@ from mac_runner.clock import Clock, iso
 from mac_runner.errors import StoreError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
-from mac_runner.store.layout import Layout
+from mac_runner.store.layout import WORKERS, Layout
 from mac_runner.store.leases import end_leases
 from mac_runner.store.lock import LockAbove, RunLock
+from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, write_index, write_manifest
 from mac_runner.store.records import encode_for_reading, encode_json, entry, event_line, row_id
 from mac_runner.store.run_state import RECORDED, Recorded, at_least
 from mac_runner.store.space import Need, full_disk_named
 from mac_runner.store.tail import JournalTail
-from mac_runner.store.trace_log import TraceLog
+from mac_runner.store.traces import TraceLog
 from mac_runner.store.transcripts import Attempts, Finished, publish, publish_traces, with_attempts
 from mac_runner.store.writer import Writer
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
@@ -488,3 +492,27 @@ def write_summary(disk: Disk, layout: Layout, summary: JsonObject) -> None:
 
 def _of(items: Sequence[Item], kind: type[_Kind]) -> list[_Kind]:
     return [item for item in items if isinstance(item, kind)]
+
+
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9.-]+")
+
+
+_HOST_CHARS: Final = 40
+
+
+def open_worker(directory: Path, *, clock: Clock, disk: Disk | None = None, machine: Machine | None = None) -> Recorder:
+    """A place for this process in the directory of a run or a grid: its note, signs of life, events and accounts."""
+    disk, machine = disk or Disk(), machine or Machine()
+    disk.make_directory(directory / WORKERS)  # It stays: another worker may be about to make its own place in it.
+    place = _new_place(disk, directory / WORKERS, machine)
+    lock = RunLock(disk, place, clock=clock, machine=machine, is_guarded=True)
+    return Recorder(open_log_session(disk, Layout(directory=place, experiment_name=place.name), clock, lock), lock)
+
+
+def _new_place(disk: Disk, workers: Path, machine: Machine) -> Path:
+    """A name that no other process has: machine and process, and a number where one process comes twice."""
+    pid = os.getpid()
+    host = _NOT_IN_NAMES.sub("-", machine.host)[:_HOST_CHARS].lstrip(".-") or "host"
+    name = f"{host}-{machine.identity}-{pid}-{machine.process_start(pid) or 0}"
+    names = chain((name,), (f"{name}-{number}" for number in count(2)))
+    return next(place for each in names if not disk.exists(place := workers / each))

@@ -1,10 +1,15 @@
-"""How far a run is, for readers (`read_run_standing`) and for who would play it (`survey`). Changes nothing."""
+"""How far a run, a grid and its shards are. Changes nothing.
+
+`read_run_standing` is for readers, `survey` for who would play it. `read_workers` lists the processes that claim
+shards: each has a directory of its own in `workers/`, with the lock, the note and the lease of a run directory, and
+with its events and the accounts of its engines. What it holds is read off the notes in the leases.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -15,8 +20,9 @@ from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import Invocation, begun_with, describe
-from mac_runner.store.layout import Layout
-from mac_runner.store.lock import Holder
+from mac_runner.store.layout import LEASE_DIRECTORIES, Layout
+from mac_runner.store.leases import lease_places, read_leases, worker_directories
+from mac_runner.store.lock import Holder, Owner, holder_of, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, read_manifest
 from mac_runner.store.records import lines
@@ -25,7 +31,6 @@ from mac_runner.store.rows import RowTotals
 from mac_runner.store.run import Run, read_run
 from mac_runner.store.run_state import RunState, SessionStanding, digest_of
 from mac_runner.store.tail import JournalTail, read_state
-from mac_runner.store.workers import ShardsStanding, shards_standing
 from mac_runner.types import JsonObject, JsonValue, PolicyVersion
 
 
@@ -276,3 +281,95 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan, tail: JournalTail) -> boo
     if any(transcripts_found(disk, layout, tasks, state)) or trace_strays(disk, layout, state):
         return False
     return not any(trace_flaws(disk, layout, state, is_thorough=False))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A worker that came. Its holder has no owner once it has left in good order."""
+
+    name: str
+    holder: Holder
+    holds: tuple[Path, ...] = ()
+    """The shards that it has claimed: in a grid, each in its combination."""
+    usage: JsonObject = field(default_factory=dict)
+    """What it and its engines used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardsStanding:
+    """How far the shards of a run are, or of all combinations of a grid, and who works on them."""
+
+    of: int
+    complete: int
+    held: int
+    """Claimed by a worker that is alive, as far as known."""
+    half_done: int
+    """Begun, and free to be claimed."""
+    workers: tuple[Worker, ...]
+
+    @property
+    def not_begun(self) -> int:
+        """How many are not claimed yet."""
+        return self.of - self.complete - self.held - self.half_done
+
+    @staticmethod
+    def of_grid(parts: Sequence[ShardsStanding], workers: tuple[Worker, ...]) -> ShardsStanding | None:
+        """Those of the combinations whose shards are claimed; None where there are none."""
+        if not parts:
+            return None
+        return ShardsStanding(
+            of=sum(part.of for part in parts),
+            complete=sum(part.complete for part in parts),
+            held=sum(part.held for part in parts),
+            half_done=sum(part.half_done for part in parts),
+            workers=workers,
+        )
+
+
+def read_workers(directory: Path, *, disk: Disk | None = None, machine: Machine | None = None) -> tuple[Worker, ...]:
+    """The workers that came to a run or to a grid, by name."""
+    disk, machine = disk or Disk(), machine or Machine()
+    held: dict[Owner, list[Path]] = {}
+    for place in lease_places(disk, directory):
+        if (owner := read_owner(disk, place)) is not None:
+            held.setdefault(_process(owner), []).append(place.relative_to(directory / LEASE_DIRECTORIES))
+    found = []
+    for place in worker_directories(directory, disk=disk):
+        holder = holder_of(disk, place, machine)
+        holds = () if holder.owner is None else tuple(held.get(_process(holder.owner), ()))
+        usage = read_state(disk, Layout(directory=place, experiment_name=place.name)).total
+        found.append(Worker(name=place.name, holder=holder, holds=holds, usage=usage))
+    return tuple(found)
+
+
+def shards_standing(disk: Disk, machine: Machine, layout: Layout, state: RunState) -> ShardsStanding | None:
+    """How far the shards of a run are, by its journal and the notes of those who hold them; None where none are."""
+    record = read_leases(disk, layout)
+    if record is None:
+        return None
+    samples, total = record.samples_per_task, record.conversations
+    planned = Counter(Shard.holding(index // samples, record.of) for index in range(total))
+    indexes = [ending.task_index for ending in state.endings.values() if ending.task_index < total]
+    ended = Counter(Shard.holding(index // samples, record.of) for index in indexes)
+    begun = {session.shard for session in state.sessions}
+
+    def stage(shard: Shard) -> str:
+        if holder_of(disk, layout.lease_directory(shard), machine).may_work:
+            return "held"
+        if ended[shard] == planned[shard]:
+            return "complete"
+        return "half done" if ended[shard] or shard in begun else "not begun"
+
+    stages = Counter(map(stage, record.shards()))
+    return ShardsStanding(
+        of=record.filled,
+        complete=stages["complete"],
+        held=stages["held"],
+        half_done=stages["half done"],
+        workers=() if layout.grid else read_workers(layout.root, disk=disk, machine=machine),
+    )
+
+
+def _process(owner: Owner) -> Owner:
+    """The process alone, which signs each directory at another time."""
+    return replace(owner, started_at="", command="")

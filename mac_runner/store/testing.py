@@ -5,8 +5,7 @@ from __future__ import annotations
 from mac_runner.store.disk import Free, OpenFile, StagedFile
 from mac_runner.store.fork import Branch, ForkRecord, read_fork, write_fork
 from mac_runner.store.grid import GridAtRest, join_grid
-from mac_runner.store.head import layout_of
-from mac_runner.store.identity import changes, encode_config, read_yaml
+from mac_runner.store.identity import changes, encode_config, layout_of, read_yaml
 from mac_runner.store.journal import (
     DeathFrame,
     Entry,
@@ -60,17 +59,16 @@ from mac_runner.store.records import (
 )
 from mac_runner.store.rows import DoneRow, RecordedRow
 from mac_runner.store.run_state import RunState
-from mac_runner.store.session import MANIFEST_INTERVAL_S, Item, Session, TranscriptItem
+from mac_runner.store.session import MANIFEST_INTERVAL_S, Item, Session, TranscriptItem, open_worker
 from mac_runner.store.space import SAMPLE_CONVERSATIONS, size_text
 from mac_runner.store.tail import JournalTail, read_state
-from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.traces import (
     TRACES,
+    TraceLog,
     Traces,
     decode_traces,
     digest_of_traces,
     encode_traces,
 )
 from mac_runner.store.transcripts import decode_transcript, encode_transcript
-from mac_runner.store.workers import open_worker
 from mac_runner.store.writer import THREAD_NAME, Committer, Writer

@@ -4,12 +4,17 @@
 (float32), in the order of the transcript's turns. One row group and one page hold a whole conversation, so the prompts
 that repeat each other take next to nothing. The transcript names the digest of the content. The bytes of the file may
 change with the version of pyarrow, which is imported only where such a file is written or read.
+
+In the journal a prompt refers to an earlier reply of its conversation: `like` is that reply's number, `shared` says how
+many ids are the same, and `prompt_ids` are those that follow. Ids are base64 of little-endian int32, log-probabilities
+of float32.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -17,11 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.extras import install_command
 from mac_runner.store.disk import Disk
-from mac_runner.store.identity import repair_advice
-from mac_runner.store.layout import Layout, traces_beside
+from mac_runner.store.layout import Layout, repair_advice, traces_beside
 from mac_runner.store.records import entry, objects
-from mac_runner.tokens import ID_BYTES, TokenTrace
-from mac_runner.types import JsonObject
+from mac_runner.tokens import ID_BYTES, TokenTrace, shared_ids
+from mac_runner.types import JsonObject, RecordedReply
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,3 +187,61 @@ def traces_flaw(disk: Disk, path: Path, named: JsonObject) -> str | None:
     except ValueError as fault:
         return str(fault)
     return None
+
+
+# The journal.
+
+
+class TraceLog:
+    """The traces of one conversation so far, each kept as what it adds to an earlier one."""
+
+    def __init__(self, replies: Iterable[RecordedReply] = ()) -> None:
+        """`replies` are those that the journal has already."""
+        self._traces: dict[int, TokenTrace] = {}
+        self._turns: dict[str, int] = {}
+        self._latest: dict[str, int] = {}
+        self._prompts: dict[str, bytes] = {}
+        for n, recorded in enumerate(replies):
+            if recorded.reply.trace is not None:
+                self._note(n, recorded.turn_key, recorded.reply.trace)
+
+    def _note(self, n: int, turn_key: str, trace: TokenTrace) -> str:
+        self._traces[n] = trace
+        self._turns[turn_key] = n
+        # The name of an agent may hold a slash.
+        agent = turn_key.partition("/")[2].rsplit("/", 2)[0]
+        self._latest[agent] = n
+        return agent
+
+    def add(self, n: int, recorded: RecordedReply) -> JsonObject | None:
+        """The trace of the `n`-th reply as its frame has it; None for a reply without one."""
+        trace = recorded.reply.trace
+        if trace is None:
+            return None
+        prompt = trace.prompt
+        like, shared = None, 0
+        for agent, number in self._latest.items():
+            if agent not in self._prompts:
+                self._prompts[agent] = self._traces[number].prompt
+            if (common := shared_ids(self._prompts[agent], prompt)) > shared:
+                like, shared = number, common
+        kept = TokenTrace.packed(
+            prompt[ID_BYTES * shared :],
+            trace.completion,
+            trace.likelihoods,
+            earlier=None if like is None else self._traces[like],
+            shared=shared,
+        )
+        self._prompts[self._note(n, recorded.turn_key, kept)] = prompt
+        reference: JsonObject = {} if like is None else {"like": like, "shared": shared}
+        return {
+            **reference,
+            "prompt_ids": b64encode(kept.rest).decode("ascii"),
+            "completion_ids": b64encode(kept.completion).decode("ascii"),
+            "logprobs": b64encode(kept.likelihoods).decode("ascii"),
+        }
+
+    def of(self, transcript: JsonObject) -> dict[str, TokenTrace]:
+        """The traces of the turns that a transcript has."""
+        keys = (entry(turn, "turn", str) for turn in objects(transcript, "turns"))
+        return {key: self._traces[self._turns[key]] for key in keys if key in self._turns}

@@ -37,8 +37,7 @@ from mac_runner.store.records import (
     timing_json,
     tokens_json,
 )
-from mac_runner.store.trace_log import TraceLog
-from mac_runner.store.traces import TRACES, Traces, encode_traces, traces_flaw, with_traces
+from mac_runner.store.traces import TRACES, TraceLog, Traces, encode_traces, traces_flaw, with_traces
 from mac_runner.types import (
     FinishReason,
     JsonObject,

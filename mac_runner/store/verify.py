@@ -19,7 +19,7 @@ from mac_runner.printable import counted
 from mac_runner.results import number, section
 from mac_runner.store import journal
 from mac_runner.store.disk import TEMPORARY_PREFIX, Disk
-from mac_runner.store.head import ended_by_manifest, layout_of, places_of_work, read_head
+from mac_runner.store.identity import layout_of, read_head
 from mac_runner.store.layout import (
     EXPERIMENTS,
     HIDDEN,
@@ -31,8 +31,10 @@ from mac_runner.store.layout import (
     traced_task_of,
     traces_beside,
 )
+from mac_runner.store.leases import places_of_work
 from mac_runner.store.lock import most_alive
 from mac_runner.store.machine import Machine
+from mac_runner.store.manifest import ended_by_manifest
 from mac_runner.store.records import (
     encode_json,
     entry,

@@ -12,7 +12,7 @@ from mac_runner.errors import MacRunnerError
 from mac_runner.reports.turns import objects
 from mac_runner.runs.replays import Replays
 from mac_runner.store import Disk, Run
-from mac_runner.store.head import places_of_work
+from mac_runner.store.leases import places_of_work
 from mac_runner.store.lock import read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.traces import Traces

@@ -9,8 +9,9 @@ from typing import Final
 
 from mac_runner.errors import StoreError
 from mac_runner.files import Mark, chunks_from, mark_of
-from mac_runner.store.head import event_logs, layout_of
+from mac_runner.store.identity import layout_of
 from mac_runner.store.layout import EVENTS, Layout
+from mac_runner.store.leases import event_logs
 from mac_runner.view_model import EnginesPage
 from mac_runner.viewer.source import NotThereError
 from mac_runner.views.engines import EngineClock

@@ -20,8 +20,7 @@ from mac_runner.store.rows import DoneRow
 from mac_runner.store.run_state import RunState
 from mac_runner.store.standing import standing_of
 from mac_runner.store.tail import never
-from mac_runner.store.trace_log import TraceLog
-from mac_runner.store.traces import Traces
+from mac_runner.store.traces import TraceLog, Traces
 from mac_runner.types import JsonObject
 from mac_runner.viewer.listing import Listing
 from mac_runner.viewer.source import NotThereError
