@@ -77,23 +77,24 @@ def begun_in(directory: Path) -> Begun:
 
 def verify_all(directory: Path, bar: ProgressBar) -> Iterator[Verified]:
     """Verify a run directory; of a grid each one that has begun, then the journal of the grid itself. Reads only."""
+    disk = Disk()  # One, so that the manifest of a grid is read once.
     for one in begun_in(directory).directories:
-        yield Verified(one, _verify(one, bar))
+        yield Verified(one, _verify(one, bar, disk))
     if is_grid(directory):
         yield Verified(directory, verify_journal(directory), is_grid=True)
 
 
-def _verify(directory: Path, bar: ProgressBar) -> VerifyReport:
+def _verify(directory: Path, bar: ProgressBar, disk: Disk) -> VerifyReport:
     try:
-        contents = read_run(directory)
+        contents = read_run(directory, disk=disk)
     except RunDirectoryError:
-        if not Layout.at(Disk(), directory).root.is_dir() or (found := verify_journal(directory)).is_read:
+        if not Layout.at(disk, directory).root.is_dir() or (found := verify_journal(directory)).is_read:
             raise
         return found
     try:
         experiment = recorded_experiment(contents).experiment
     except UntrustedCodeError:
-        found = verify_run(directory, rebuild=lambda transcript: transcript)
+        found = verify_run(directory, rebuild=lambda transcript: transcript, disk=disk)
         return replace(found, is_played=False, notes=(*found.notes, _UNPLAYED))
     environment = build_environment(experiment)
     with bar(f"verify {directory.name}", contents.counts.done) as advance:
@@ -102,7 +103,7 @@ def _verify(directory: Path, bar: ProgressBar) -> VerifyReport:
             advance()
             return rebuilt_transcript(transcript, environment)
 
-        return verify_run(directory, rebuild=rebuilt)
+        return verify_run(directory, rebuild=rebuilt, disk=disk)
 
 
 class Repaired(NamedTuple):

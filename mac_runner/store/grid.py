@@ -11,13 +11,15 @@ kept, so a grid that grew shows which part came when.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import zip_longest
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
+import msgspec
 import yaml
+from msgspec.structs import replace
 
 from mac_runner.clock import Clock, iso
 from mac_runner.errors import IdentityError, RunDirectoryError
@@ -30,7 +32,7 @@ from mac_runner.store.leases import directories_in, locked, places_of_work, riva
 from mac_runner.store.lock import RunLock, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, read_manifest, write_manifest
-from mac_runner.store.records import encode_json, entry, foreign_format, lines, objects
+from mac_runner.store.records import encode_json, foreign_format, lines
 from mac_runner.store.run import Run, added_counts, read_run
 from mac_runner.store.run_state import (
     RECORDED,
@@ -38,10 +40,11 @@ from mac_runner.store.run_state import (
     at_least,
     merge_accounting,
 )
-from mac_runner.store.session import GridSession, Recorder, open_log_session
+from mac_runner.store.session import Recorder, SessionLog, open_log_session
 from mac_runner.store.space import Need, check_room
 from mac_runner.store.standing import Combination, ShardsStanding, Standing, read_run_standing, read_workers
 from mac_runner.store.tail import read_state
+from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue
 
 GRID_FORMAT: Final = 3
@@ -50,29 +53,31 @@ _SESSIONS_MAX: Final = 10**12
 """As many as the names of segments can count."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GridEntry:
+class GridEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One combination: its name, its identity, and the session that first asked for it."""
 
     slug: str
     identity: str
-    values: Mapping[str, JsonValue]
-    session: int
-    is_asked: bool = True
+    session: Annotated[int, msgspec.Meta(ge=0, lt=_SESSIONS_MAX)]
+    is_asked: bool = msgspec.field(default=True, name="asked")
+    values: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        check_name(self.slug, "the combination")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GridRecord:
+class GridRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The content of `grid.yaml`. `asked` is the section `_grid`; `entries` are in the order in which they came.
 
     `report` is the section of that name: what the combinations are compared with, declared before they are played.
     """
 
+    format: int = GRID_FORMAT
     name: str
     profile: str
-    asked: JsonObject
-    entries: tuple[GridEntry, ...] = ()
-    report: JsonObject = field(default_factory=dict)
+    asked: dict[str, Any]
+    report: dict[str, Any] = {}
+    entries: tuple[GridEntry, ...] = msgspec.field(default=(), name="combinations")
 
     def slug_of(self, identity: str) -> str | None:
         """The name of the combination with this identity; None when there is none."""
@@ -130,27 +135,19 @@ def read_grid(directory: Path, *, disk: Disk | None = None) -> GridRecord | None
 
 def encode_grid(record: GridRecord) -> bytes:
     """The file: the section for a person, then one line per combination."""
-    head = {"format": GRID_FORMAT, "name": record.name, "profile": record.profile, "asked": record.asked}
-    if record.report:
-        head["report"] = record.report
+    head = msgspec.to_builtins(record)
+    combinations = head.pop("combinations")
+    if not record.report:
+        del head["report"]
     text: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
-    pieces = [text.encode("utf-8"), b"combinations:\n"]
-    for known in record.entries:
-        line: JsonObject = {
-            "slug": known.slug,
-            "identity": known.identity,
-            "session": known.session,
-            "asked": known.is_asked,
-            "values": dict(known.values),
-        }
-        pieces.append(b"- " + encode_json(line) + b"\n")
-    return with_digest(GRID_HEAD, b"".join(pieces))
+    lines = (b"- " + encode_json(each) + b"\n" for each in combinations)
+    return with_digest(GRID_HEAD, text.encode("utf-8") + b"combinations:\n" + b"".join(lines))
 
 
 def grid_entries(combinations: Iterable[tuple[str, str, Mapping[str, JsonValue]]]) -> tuple[GridEntry, ...]:
     """Entries from (slug, identity, values), before any session knows them."""
     return tuple(
-        GridEntry(slug=check_name(slug, "the combination"), identity=identity, values=values, session=0)
+        GridEntry(slug=slug, identity=identity, values=dict(values), session=0)
         for slug, identity, values in combinations
     )
 
@@ -159,27 +156,9 @@ def _decoded(record: JsonObject, path: Path) -> GridRecord:
     if (found := record.get("format")) != GRID_FORMAT:
         raise RunDirectoryError(f"{path}: {foreign_format('format', found, GRID_FORMAT)}")
     try:
-        return GridRecord(
-            name=entry(record, "name", str),
-            profile=entry(record, "profile", str),
-            asked=entry(record, "asked", dict),
-            entries=tuple(_entry(line) for line in objects(record, "combinations")),
-            report=entry(record, "report", dict) if "report" in record else {},
-        )
+        return convert(record, GridRecord)
     except (ValueError, RunDirectoryError) as fault:
         raise RunDirectoryError(f"{path} cannot be read: {fault}; put back the file that the run wrote") from fault
-
-
-def _entry(line: JsonObject) -> GridEntry:
-    if not 0 <= (session := entry(line, "session", int)) < _SESSIONS_MAX:
-        raise ValueError(f"there is no session {session}")
-    return GridEntry(
-        slug=check_name(entry(line, "slug", str), "the combination"),
-        identity=entry(line, "identity", str),
-        values=entry(line, "values", dict),
-        session=session,
-        is_asked=entry(line, "asked", bool),
-    )
 
 
 class GridRecorder(Recorder):
@@ -190,7 +169,7 @@ class GridRecorder(Recorder):
         directory: Path,
         *,
         record: GridRecord,
-        session: GridSession,
+        session: SessionLog,
         lock: RunLock,
         shares: Iterable[JsonObject] | None = None,
     ) -> None:

@@ -402,20 +402,6 @@ def is_blank(disk: Disk, layout: Layout) -> bool:
     return True
 
 
-def replied(disk: Disk, layout: Layout) -> set[str]:
-    """The tasks that have a recorded reply. Only ids are read, so a damaged frame may count too."""
-    found: set[str] = set()
-
-    def note(match: re.Match[bytes]) -> bool:
-        found.add(id_of(match))
-        return False
-
-    for path in _segments(disk, layout):
-        for _ in lines_with(REPLY, disk.chunks(path), note):
-            pass
-    return found
-
-
 def copy_sessions(disk: Disk, source: Layout, target: Layout, *, run: str) -> int:
     """Copy the sessions of a run behind those of another one; how many damaged lines stay behind.
 

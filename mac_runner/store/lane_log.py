@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Final
 from mac_runner.store.disk import Disk
 from mac_runner.store.grid import is_grid
 from mac_runner.store.layout import Layout
+from mac_runner.store.records import Line, lines_with
 from mac_runner.types import JsonObject
 
-_MARK: Final = b'"event":"EVENT_LANE_'
+_MARK: Final = re.compile(rb'"event":"EVENT_LANE_')
 _HEAD_BYTES: Final = 1 << 20
 """A run's lanes start before its first request. A log without them in its head is not read further."""
 STATES: Final = {
@@ -47,9 +49,12 @@ class LaneRecord:
 
 def read_lanes(directory: Path, *, disk: Disk | None = None) -> tuple[LaneRecord, ...]:
     """The lanes of the latest fleet of a run or a grid, by name; none where no model was on a fleet."""
-    path = Layout.at(disk or Disk(), directory).events
-    head = None if is_grid(directory) else _HEAD_BYTES
-    return lanes_of(_events(_lines((disk or Disk()).chunks(path), head)))
+    disk = disk or Disk()
+    path = Layout.at(disk, directory).events
+    head = disk.chunks(path, size_bytes=_HEAD_BYTES)
+    if not is_grid(directory, disk=disk) and next(lines_with(_MARK, head), None) is None:
+        return ()
+    return lanes_of(_events(lines_with(_MARK, disk.chunks(path))))
 
 
 def lanes_of(events: Iterable[JsonObject]) -> tuple[LaneRecord, ...]:
@@ -77,25 +82,10 @@ def lanes_of(events: Iterable[JsonObject]) -> tuple[LaneRecord, ...]:
     return tuple(lanes[name] for name in sorted(lanes))
 
 
-def _lines(chunks: Iterable[bytes], head_bytes: int | None) -> Iterator[bytes]:
-    """The lines of lanes; none where the head has none."""
-    rest, size_bytes, has_found = b"", 0, False
-    for chunk in chunks:
-        text = rest + chunk
-        cut = text.rfind(b"\n") + 1
-        rest, whole = text[cut:], text[:cut]
-        if _MARK in whole:
-            has_found = True
-            yield from (line for line in whole.splitlines() if _MARK in line)
-        size_bytes += len(chunk)
-        if head_bytes is not None and size_bytes >= head_bytes and not has_found:
-            return
-
-
-def _events(lines: Iterable[bytes]) -> Iterator[JsonObject]:
+def _events(lines: Iterable[Line]) -> Iterator[JsonObject]:
     for line in lines:
         try:
-            event = json.loads(line)
+            event = json.loads(line.data)
         except (ValueError, RecursionError):
             continue  # A kill may have cut it short.
         if isinstance(event, dict):

@@ -222,11 +222,10 @@ class RunLock:
         """The type of the filesystem, where several machines share it."""
         self._is_new = not disk.exists(directory / LOCK)
         self._made = [place for place in (directory, *directory.parents) if not disk.exists(place)]
-        # A run may be opened on one thread and closed on another: the lock belongs to the process, not to a thread.
-        self._lock = FileLock(directory / LOCK, blocking=False, thread_local=False)
+        self._lock = _lock_at(directory / LOCK)
         try:
             disk.make_directory(directory)
-            self._acquire()
+            _acquire(disk, directory / LOCK, self._lock, lambda: _taken(directory, read_owner(disk, directory)))
             self._owner = this_process(self._machine, started_at=iso(self._clock.utc_now()))
             if not is_guarded:
                 self._look_around()
@@ -267,16 +266,6 @@ class RunLock:
                     self._disk.remove_directory(place)  # Refused by the system where there is anything in it.
         finally:
             self._lock.release()
-
-    def _acquire(self) -> None:
-        path = self._directory / LOCK
-        self._disk.check_regular(path)  # The library would wait for a FIFO, and empty the target of a link.
-        try:
-            self._lock.acquire()
-        except Timeout:
-            raise _taken(self._directory, read_owner(self._disk, self._directory)) from None
-        except OSError as fault:
-            raise StoreError(f"cannot lock {path}: {fault}; check that it can be written") from fault
 
     def _look_around(self) -> None:
         """On a network filesystem, trust the owner's note more than the lock. Raises RunLockedError."""
@@ -358,18 +347,27 @@ def only_holder(disk: Disk, path: Path, taken: Callable[[], str]) -> Iterator[No
 
     The kernel drops the lock with the process, so it is held exactly as long as the holder lives.
     """
-    disk.check_regular(path)
-    lock = FileLock(path, blocking=False, thread_local=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise RunLockedError(taken()) from None
-    except OSError as fault:
-        raise StoreError(f"cannot lock {path}: {fault}; check that it can be written") from fault
+    lock = _lock_at(path)
+    _acquire(disk, path, lock, lambda: RunLockedError(taken()))
     try:
         yield
     finally:
         lock.release()
+
+
+def _lock_at(path: Path) -> FileLock:
+    """A lock of the process, not of a thread: a run may be opened on one thread and closed on another."""
+    return FileLock(path, blocking=False, thread_local=False)
+
+
+def _acquire(disk: Disk, path: Path, lock: FileLock, taken: Callable[[], RunLockedError]) -> None:
+    disk.check_regular(path)  # The library would wait for a FIFO, and empty the target of a link.
+    try:
+        lock.acquire()
+    except Timeout:
+        raise taken() from None
+    except OSError as fault:
+        raise StoreError(f"cannot lock {path}: {fault}; check that it can be written") from fault
 
 
 def _taken(directory: Path, owner: Owner | None) -> RunLockedError:

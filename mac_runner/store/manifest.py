@@ -13,13 +13,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from mac_runner.errors import RunDirectoryError, StoreError
+from mac_runner.files import mark_of
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout, transcript_path
 from mac_runner.store.records import encode_json, entry, lines, lines_with, objects
@@ -30,6 +35,7 @@ from mac_runner.types import JsonObject
 MANIFEST_FORMAT = 1
 
 _TASK = re.compile(rb'\{"task_id": .*\},?')
+_ENDED = re.compile(rb'\{"task_id": ("[^"]*"), .*"status": "(?:finished|failed)"\}')
 _quoted = json.JSONEncoder(ensure_ascii=True).encode
 
 Status: TypeAlias = Literal["finished", "failed"]
@@ -179,15 +185,6 @@ def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
         raise _unreadable(where, fault) from fault
 
 
-def ended_in(disk: Disk, layout: Layout) -> Iterator[str]:
-    """The tasks of a combination that have ended by the manifest of its grid, however damaged that is."""
-    name = re.escape(encode_json(layout.experiment_name)[1:-1])
-    of_combination = re.compile(rb'\{"task_id": "(' + name + rb'-[0-9]+)", .*"status": "(?:finished|failed)"\}')
-    for line in lines_with(of_combination, disk.chunks(layout.manifest)):
-        if (match := of_combination.search(line.data)) is not None:
-            yield match[1].decode("ascii")
-
-
 def _unreadable(where: str, why: object) -> RunDirectoryError:
     return RunDirectoryError(
         f"{where} cannot be read ({why}); remove it and run the same command again: it is written again"
@@ -228,8 +225,22 @@ def _in_task_order(planned: Mapping[str, int]) -> dict[str, int]:
 
 
 def ended_by_manifest(disk: Disk, layout: Layout) -> frozenset[str]:
-    """The tasks of a run that have ended by its manifest. That of a grid is searched whole for each combination."""
+    """The tasks of a run that have ended by its manifest; that of a grid counts however damaged it is."""
     if layout.grid is not None:
-        return frozenset(ended_in(disk, layout))
+        # A manifest without a mark is gone, and its place is not known to stay empty.
+        mark = mark_of(layout.manifest) or object()
+        return _ended_in_grid(disk, layout.manifest, mark).get(layout.experiment_name, frozenset())
     found = read_manifest(disk, layout).statuses
     return frozenset(task_id for task_id, status in found.items() if status in ("finished", "failed"))
+
+
+@lru_cache(maxsize=1)
+def _ended_in_grid(disk: Disk, manifest: Path, _mark: object) -> dict[str, frozenset[str]]:
+    """The tasks that have ended by the manifest of a grid, by experiment: read once for all combinations."""
+    found = defaultdict[str, set[str]](set)
+    for line in lines_with(_ENDED, disk.chunks(manifest)):
+        if (match := _ENDED.search(line.data)) is not None:
+            with suppress(ValueError):
+                task_id = str(json.loads(match[1]))
+                found[task_id.rpartition("-")[0]].add(task_id)
+    return {name: frozenset(ended) for name, ended in found.items()}

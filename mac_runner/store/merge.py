@@ -103,7 +103,9 @@ def merge_runs(
     RunLockedError when another process is at work in `target`, StoreError when it cannot be written.
     """
     disk = disk or Disk()
-    found = [read_run(source, disk=disk) for source in sources]
+    found = [Run.at(source, disk=disk, keeps_replies=True) for source in sources]
+    for run in found:
+        run.follow()
     _check_at_rest(disk, sources)
     _check_experiment(found)
     fork = merged_fork([(run.layout.directory, run.fork) for run in found])
@@ -195,7 +197,7 @@ def _check_disjoint(runs: Sequence[_Source]) -> None:
     owners: dict[str, Path] = {}
     for source in runs:
         here, run = source.directory, source.run
-        begun = journal.replied(run.disk, run.layout) | run.state.endings.keys() | {*map(row_id, source.adopted)}
+        begun = {*run.replied, *run.state.endings, *run.state.attempts, *map(row_id, source.adopted)}
         if shared := sorted(task_id for task_id in begun if task_id in owners):
             names = ", ".join(shared[:_TASKS_NAMED_MAX])
             more = f" and {len(shared) - _TASKS_NAMED_MAX} more" if len(shared) > _TASKS_NAMED_MAX else ""

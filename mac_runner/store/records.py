@@ -24,7 +24,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple, TypeVar, cast
@@ -137,22 +136,6 @@ class Line(NamedTuple):
     is_ended: bool
 
 
-class Damage(NamedTuple):
-    """A part of a file that holds no valid frame."""
-
-    offset: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scan:
-    """What a file of frames holds. Bytes after `good_length` are a torn tail: a write that a kill cut short."""
-
-    records: tuple[JsonObject, ...]
-    good_length: int
-    damage: tuple[Damage, ...]
-
-
 def encode_frame(record: JsonObject) -> bytes:
     """The frame of a record. Raises ValueError when it is longer than `FRAME_BYTES_MAX`."""
     payload = encode_json(record)
@@ -255,22 +238,6 @@ def records_of(line: Line) -> tuple[tuple[JsonObject, ...], bool]:
     stretches = pairwise([*starts, len(line.data) + 1])
     found = (decode_frame(line.data[start : following - 1]) for start, following in stretches)
     return tuple(record for record in found if record is not None), True
-
-
-def scan(data: bytes) -> Scan:
-    """Everything a file of frames holds."""
-    records: list[JsonObject] = []
-    damage: list[Damage] = []
-    good_length = 0
-    for line in lines([data]):
-        if not line.is_ended:
-            break
-        found, is_damaged = records_of(line)
-        records.extend(found)
-        if is_damaged:
-            damage.append(Damage(line.offset, line.size_bytes))
-        good_length = line.offset + line.size_bytes + 1
-    return Scan(records=tuple(records), good_length=good_length, damage=tuple(damage))
 
 
 # Replies and tasks.

@@ -59,11 +59,11 @@ from mac_runner.store.transcripts import (
     publish_traces,
     put,
     read_published,
-    remade,
     remove_superseded,
     replies_before_failure,
     result_flaw,
     set_aside,
+    sha256_of,
     transcript_sizes,
     with_attempts,
 )
@@ -402,7 +402,10 @@ def _restore_attempts(
 
 def _remade(restore: Restore, task: Task, replies: Sequence[RecordedReply], row: JsonObject) -> Finished | None:
     """The transcript of a row and its traces, made again from replies; None where these make another one."""
-    return remade(restore(task, replies, row), TraceLog(replies), row)
+    if (transcript := restore(task, replies, row)) is None:
+        return None
+    ended = Finished.of(row_id(row), transcript, TraceLog(replies).of(transcript))
+    return ended if sha256_of(encode_transcript(ended.transcript)) == row["sha256"] else None
 
 
 def trace_strays(disk: Disk, layout: Layout, state: RunState) -> list[str]:

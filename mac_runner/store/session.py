@@ -109,7 +109,7 @@ _Kind = TypeVar("_Kind")
 
 
 class SessionLog:
-    """The journal segment and the event log of one session, of a run or of a grid.
+    """One session of a grid or of a worker on the disk: its events, and what its engines used.
 
     Only the writer thread calls `commit`, `idle`, `finish` and `close`. Nothing is written before the first commit:
     then `start` writes what the start of the session came to. So a start that is refused has nothing to take back.
@@ -146,6 +146,23 @@ class SessionLog:
         """Grows with the progress of the disk."""
         return self.disk.pulse
 
+    def commit(self, items: Sequence[Item]) -> None:
+        """Write a batch. The accounting comes first: it is not written anywhere else."""
+        if items:
+            self._begin_once()
+        for item in _of(items, AccountingItem)[-1:]:
+            number = self._segment.number
+            self._segment.write(
+                [journal.checkpoint_frame(number, elapsed_s=item.elapsed_s, accounting=item.accounting)]
+            )
+        self._log_events(_of(items, EventItem))
+        self._show_life()
+
+    def finish(self) -> None:
+        """Write the start, at least. The last accounting came when the engines stopped; the rest costs them nothing."""
+        if not self.is_withdrawn:
+            self._begin_once()
+
     def idle(self) -> None:
         """Show that this process lives, also when it writes nothing."""
         self._show_life()
@@ -175,12 +192,13 @@ class SessionLog:
         self.disk.append(self._files[path], data)
 
     def _log_events(self, items: Sequence[EventItem]) -> None:
-        lines = (event_line(item.name, item.moment, item.elapsed_s, item.fields) for item in items)
-        self._append(self.layout.events, b"".join(lines))
+        if items:
+            lines = (event_line(item.name, item.moment, item.elapsed_s, item.fields) for item in items)
+            self._append(self.layout.events, b"".join(lines))
 
 
 class Session(SessionLog):
-    """One session of a run on the disk."""
+    """One session of a run on the disk, with its conversations."""
 
     def __init__(
         self,
@@ -246,8 +264,7 @@ class Session(SessionLog):
         if frames := self._frames(items):
             self._segment.write(frames)
         self._publish(_of(items, TranscriptItem))
-        if events := _of(items, EventItem):
-            self._log_events(events)
+        self._log_events(_of(items, EventItem))
         summaries = _of(items, SummaryItem)
         for item in summaries[-1:]:
             write_summary(self.disk, self.layout, item.summary)
@@ -340,28 +357,6 @@ class Session(SessionLog):
         self._manifest_done = self._manifest.counts.done
 
 
-class GridSession(SessionLog):
-    """One session of a grid, or of a worker, on the disk: when engines ran, and what they used."""
-
-    def commit(self, items: Sequence[Item]) -> None:
-        """Write a batch. The accounting comes first: it is not written anywhere else."""
-        if items:
-            self._begin_once()
-        for item in _of(items, AccountingItem)[-1:]:
-            number = self._segment.number
-            self._segment.write(
-                [journal.checkpoint_frame(number, elapsed_s=item.elapsed_s, accounting=item.accounting)]
-            )
-        if events := _of(items, EventItem):
-            self._log_events(events)
-        self._show_life()
-
-    def finish(self) -> None:
-        """Write the start, at least. The last accounting came when the engines stopped; the rest costs them nothing."""
-        if not self.is_withdrawn:
-            self._begin_once()
-
-
 class Closing(ABC):
     """Closed at the end of its `with` block."""
 
@@ -389,7 +384,7 @@ class Recorder(Closing):
     A `with` block that fails before anything was handed over leaves the directory as it was found.
     """
 
-    def __init__(self, session: Session | GridSession, lock: RunLock | LockAbove) -> None:
+    def __init__(self, session: SessionLog, lock: RunLock | LockAbove) -> None:
         self._log = session
         self._lock = lock
         self._writer: Writer[Item] = Writer(session)
@@ -476,10 +471,10 @@ class Recorder(Closing):
 
 def open_log_session(
     disk: Disk, layout: Layout, clock: Clock, lock: RunLock, start: Callable[[], None] = lambda: None
-) -> GridSession:
+) -> SessionLog:
     """A new session in a directory that is locked, with a segment of its own."""
     segment = journal.Segment(disk, layout, started_at=iso(clock.utc_now()))
-    return GridSession(
+    return SessionLog(
         disk=disk, layout=layout, clock=clock, segment=segment, show_life=lock.show_life_if_due, start=start
     )
 

@@ -53,7 +53,6 @@ from mac_runner.store.records import (
     recorded_from_json,
     recorded_json,
     records_of,
-    scan,
     task_from_json,
     task_json,
 )

@@ -37,7 +37,7 @@ from mac_runner.store.records import (
     timing_json,
     tokens_json,
 )
-from mac_runner.store.traces import TRACES, TraceLog, Traces, encode_traces, traces_flaw, with_traces
+from mac_runner.store.traces import TRACES, Traces, encode_traces, traces_flaw, with_traces
 from mac_runner.types import (
     FinishReason,
     JsonObject,
@@ -363,14 +363,6 @@ def read_published(disk: Disk, layout: Layout, task_id: str) -> Published:
     if (found := entry(entry(transcript, "task", dict), "task_id", str)) != task_id:
         raise ValueError(f"it is the transcript of task {found!r}")
     return Published(transcript, data)
-
-
-def remade(transcript: JsonObject | None, log: TraceLog, row: JsonObject) -> Finished | None:
-    """A transcript that was made again, as the one that `row` acknowledges; None where it is not that one."""
-    if transcript is None:
-        return None
-    ended = Finished.of(row_id(row), transcript, log.of(transcript))
-    return ended if sha256_of(encode_transcript(ended.transcript)) == row["sha256"] else None
 
 
 def read_acknowledged(disk: Disk, path: Path, row: JsonObject) -> bytes:

@@ -32,11 +32,12 @@ from mac_runner.cli.process import Exit
 from mac_runner.reports import status_json, status_text
 from mac_runner.scheduler import policies
 from mac_runner.store import read_standing
-from mac_runner.store.testing import decode_frame, layout_of, scan
+from mac_runner.store.testing import decode_frame, layout_of
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, RunDir
 from tests.patience import LIMIT_S
 from tests.sim.training import ENGINE, MAX_LAG, checkpoint, experiment, spans, train
+from tests.store.frames import scan
 
 
 @pytest.fixture

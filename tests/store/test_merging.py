@@ -18,10 +18,11 @@ from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError, StoreError
 from mac_runner.plan import Shard
 from mac_runner.store import Disk, Merged, System
-from mac_runner.store.testing import locked, objects, scan
+from mac_runner.store.testing import locked, objects
 from mac_runner.types import JsonObject
 from tests.store import player
 from tests.store.conftest import FaultySystem, both, edit, failing_calls, files, lose_frames, tree
+from tests.store.frames import scan
 
 CONVERSATIONS = 7
 

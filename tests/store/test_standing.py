@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec import structs
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.clock import SystemClock
@@ -404,7 +405,7 @@ def test_directory_without_anything_can_begin_a_grid(tmp_path: Path) -> None:
 def test_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     values: JsonObject = {"text": "=1\n- {a: b}", "none": None, "list": [1, 2.5, True], "odd": "\x00ü"}
     entries = grid_entries([("slug", "identity", values)])
-    with open_grid(tmp_path / "g", asked=replace(asked(), entries=entries), clock=CLOCK) as grid_run:
+    with open_grid(tmp_path / "g", asked=structs.replace(asked(), entries=entries), clock=CLOCK) as grid_run:
         record = grid_run.record
 
     assert read_grid(tmp_path / "g") == record
