@@ -64,11 +64,9 @@ class System:
         return open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
 
     def read(self, descriptor: int, size_bytes: int) -> bytes:
-        """The next bytes; none at the end."""
         return os.read(descriptor, size_bytes)
 
     def seek(self, descriptor: int, start: int) -> None:
-        """Read on from an offset."""
         os.lseek(descriptor, start, os.SEEK_SET)
 
     def write(self, descriptor: int, data: memoryview) -> int:
@@ -76,11 +74,9 @@ class System:
         return os.write(descriptor, data)
 
     def fsync(self, descriptor: int) -> None:
-        """Make a file's contents durable."""
         os.fsync(descriptor)
 
     def close(self, descriptor: int) -> None:
-        """Give a descriptor back."""
         os.close(descriptor)
 
     def link(self, source: Path, target: Path) -> None:
@@ -92,25 +88,20 @@ class System:
         source.replace(target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a name."""
         path.unlink()
 
     def last_byte(self, path: Path) -> bytes:
-        """The last byte of a file; none when it is empty."""
         with os.fdopen(self.open_read(path), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
             return file.read(1)
 
     def make_directory(self, path: Path) -> None:
-        """Make one directory."""
         path.mkdir()
 
     def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory."""
         path.rmdir()
 
     def fsync_directory(self, path: Path) -> None:
-        """Make the names in a directory durable."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
@@ -118,19 +109,15 @@ class System:
             os.close(descriptor)
 
     def names(self, path: Path) -> list[str]:
-        """The names in a directory."""
         return [entry.name for entry in path.iterdir()]
 
     def is_directory(self, path: Path) -> bool:
-        """Whether there is a directory of this name."""
         return path.is_dir()
 
     def exists(self, path: Path) -> bool:
-        """Whether the name is taken."""
         return os.path.lexists(path)
 
     def is_file(self, path: Path) -> bool:
-        """Whether the name is that of a regular file."""
         try:
             return stat.S_ISREG(os.lstat(path).st_mode)
         except FileNotFoundError:
@@ -180,7 +167,6 @@ class PrivateSystem(System):
     """Makes files that this user alone can read."""
 
     def create(self, path: Path) -> int:
-        """Open a new file for writing."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
 
 
@@ -201,12 +187,10 @@ class Disk:
         """Grows with each completed operation: a disk hangs when it stays the same for long."""
 
     def exists(self, path: Path) -> bool:
-        """Whether the name is taken."""
         with _naming("look for", path):
             return self._system.exists(path)
 
     def is_directory(self, path: Path) -> bool:
-        """Whether there is a directory of this name."""
         with _naming("look for", path):
             return self._system.is_directory(path)
 
@@ -225,7 +209,6 @@ class Disk:
                 self._system.close(self._system.open_read(path))
 
     def is_file(self, path: Path) -> bool:
-        """Whether the name is that of a regular file."""
         with _naming("look for", path):
             return self._system.is_file(path)
 
@@ -246,7 +229,6 @@ class Disk:
         return found
 
     def free(self, path: Path) -> Free:
-        """What the filesystem of `path` has left."""
         with _naming("look for room in", path):
             return self._system.free(path)
 
@@ -277,7 +259,6 @@ class Disk:
             return not self._system.exists(path) or self._system.last_byte(path) in {b"", b"\n"}
 
     def read(self, path: Path) -> bytes:
-        """A whole file."""
         if not self.exists(path):
             with _naming("read", path):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -337,13 +318,11 @@ class Disk:
             self._write(file.descriptor, data)
 
     def sync(self, file: OpenFile) -> None:
-        """Make durable what was appended."""
         with _naming("sync", file.path):
             self._system.fsync(file.descriptor)
             self.pulse += 1
 
     def close(self, file: OpenFile) -> None:
-        """Close a file."""
         with _naming("close", file.path):
             self._system.close(file.descriptor)
 
@@ -389,7 +368,6 @@ class Disk:
             self._unlink(path)
 
     def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory."""
         with _naming("remove", path):
             self._system.remove_directory(path)
 
@@ -476,7 +454,6 @@ class StagedFile:
         self.path = path
 
     def append(self, data: bytes) -> None:
-        """Write a piece."""
         if data:
             self._disk.append(self._file, data)
 
@@ -500,7 +477,6 @@ class StagedFile:
 
 
 def is_full(failure: StoreError) -> bool:
-    """Whether a write failed because the disk is full."""
     return isinstance(failure.__cause__, OSError) and failure.__cause__.errno in _FULL
 
 

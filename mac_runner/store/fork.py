@@ -53,14 +53,12 @@ class ForkRecord:
         return any(task.fork is not None and task.fork.is_off_policy for task in self.tasks)
 
     def plan(self) -> Plan:
-        """Its tasks."""
         tasks = {task.index: task for task in self.tasks}
         if len(tasks) < len(self.tasks):  # Of a merge: each fork counts its tasks from 0.
             tasks = dict(enumerate(self.tasks))
         return Plan([*tasks], name_of=lambda index: tasks[index].task_id, make=lambda index, _task_id: tasks[index])
 
     def as_json(self) -> JsonObject:
-        """The file."""
         parents: list[JsonValue] = [*self.parents]
         tasks: list[JsonValue] = [task_json(task) for task in self.tasks]
         return {"format": FORK_FORMAT, "asked": self.asked, "parents": parents, "tasks": tasks}
@@ -83,7 +81,6 @@ class Branch(NamedTuple):
 
 
 def is_fork(directory: Path) -> bool:
-    """Whether a directory holds a fork."""
     return Disk().exists(directory / FORK)
 
 

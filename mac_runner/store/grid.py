@@ -108,7 +108,6 @@ def _unnoted(_known: GridEntry, _contents: Run) -> None:
 
 
 def is_grid(directory: Path, *, disk: Disk | None = None) -> bool:
-    """Whether a directory is that of a grid."""
     return (disk or Disk()).exists(directory / GRID)
 
 
@@ -201,7 +200,6 @@ class GridRecorder(Recorder):
         write_whole(self._log.disk, self._log.layout, self.record, on_read, at=iso(self._log.clock.utc_now()))
 
     def write_tables(self, files: Mapping[str, bytes]) -> None:
-        """Put files into the directory; those with other contents are replaced."""
         self.begin()
         self.drain()
         _put_all(self._log.disk, self._directory, files)
@@ -226,7 +224,6 @@ class GridAtRest:
                 refresh(self.disk, self.directory, at=iso(self.clock.utc_now()))
 
     def write_tables(self, files: Mapping[str, bytes]) -> None:
-        """Put files into the directory; those with other contents are replaced."""
         write_tables(self.directory, files, clock=self.clock, disk=self.disk)
 
 
@@ -379,7 +376,6 @@ def _noted_usage(directory: Path, name: str, disk: Disk) -> JsonObject:
 
 
 def _shares(disk: Disk, directory: Path, record: GridRecord | None) -> Iterator[JsonObject]:
-    """The share of each combination."""
     paths = [directory / entry.slug for entry in (() if record is None else record.entries) if entry.is_asked]
     return (read_run(path, disk=disk).share for path in paths if has_run(path, disk=disk))
 
@@ -415,7 +411,6 @@ def _put_all(disk: Disk, directory: Path, files: Mapping[str, bytes]) -> None:
 
 
 def holds(disk: Disk, path: Path, data: bytes) -> bool:
-    """Whether a file has these bytes."""
     return disk.exists(path) and disk.read(path) == data
 
 

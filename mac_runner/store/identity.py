@@ -102,14 +102,12 @@ def read_config(disk: Disk, layout: Layout) -> JsonObject:
 
 
 def _current(path: Path, config: JsonObject) -> JsonObject:
-    """The config. Raises RunDirectoryError for one of another edition."""
     if (edition := foreign_edition(config)) is not None:
         raise RunDirectoryError(f"{path}: {foreign_format(edition.path, edition.old, edition.new)}")
     return config
 
 
 def _config(disk: Disk, layout: Layout) -> Path:
-    """The file with the config of a run. Raises RunDirectoryError where there is none."""
     directory, path = layout.directory, layout.config
     if not disk.exists(path):
         if disk.exists(directory / GRID):
@@ -255,7 +253,6 @@ def _visible(disk: Disk, directory: Path) -> list[str]:
 
 
 def encode_shard(shard: Shard) -> bytes:
-    """The file that says which part of the experiment a directory holds."""
     return encode_json({"shard": shard.number, "of": shard.of}) + b"\n"
 
 
@@ -382,7 +379,6 @@ def _unreadable(path: Path, why: str) -> RunDirectoryError:
 
 
 def has_run(directory: Path, *, disk: Disk | None = None) -> bool:
-    """Whether a run was begun in a directory."""
     disk = disk or Disk()
     layout = Layout.at(disk, directory)
     return disk.exists(layout.config) and (layout.grid is not None or disk.exists(layout.manifest))

@@ -302,7 +302,6 @@ class Segment:
             self._disk.sync(self._file)
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._disk.close(self._file)
 
@@ -328,7 +327,6 @@ def _done_row(line: Line, kind: type[RecordedRow]) -> DoneRow | None:
 
 
 def done_rows(disk: Disk, layout: Layout, session: int) -> Iterator[DoneRow]:
-    """Each `done` record of a session."""
     return (found for found in _entries(layout.segment(session), disk, _DONE) if isinstance(found, DoneRow))
 
 

@@ -99,7 +99,6 @@ class Lease:
     """The shard of each session that was looked at, None for one of the whole run. All leases of a worker share it."""
 
     def holds(self, task_id: str) -> bool:
-        """Whether a task is in the shard."""
         index = index_of(task_id)
         return index is not None and self.shard.holds(index // self.samples)
 
@@ -164,7 +163,6 @@ class Layout:
 
     @property
     def root(self) -> Path:
-        """The directory in which all the files are."""
         return self.grid or self.directory
 
     @property
@@ -208,11 +206,9 @@ class Layout:
         return self.root / attempt_path(check_name(task_id, "the task id"), number)
 
     def transcript(self, task_id: str) -> Path:
-        """The transcript of one task."""
         return self.root / transcript_path(check_name(task_id, "the task id"))
 
     def segment(self, session: int) -> Path:
-        """The journal segment of one session."""
         return self.journal / f"{session:06d}.jsonl"
 
 
@@ -231,7 +227,6 @@ def refuse_in_grid(disk: Disk, directory: Path) -> None:
 
 
 def transcript_path(task_id: str) -> str:
-    """The transcript of a task, relative to the run directory."""
     return f"transcripts/{task_id}.json"
 
 
@@ -282,5 +277,4 @@ def check_name(name: str, what: str) -> str:
 
 
 def repair_advice(directory: Path) -> str:
-    """The command that restores a transcript that is damaged or gone."""
     return f"`mac-run repair {directory}` writes it again from the journal"

@@ -56,7 +56,6 @@ class LeasesRecord:
         return min(self.of, -(-self.conversations // self.samples_per_task))
 
     def shards(self) -> Iterator[Shard]:
-        """The shards that have conversations, in their order."""
         return (Shard(number, self.of) for number in range(1, self.filled + 1))
 
 
@@ -82,7 +81,6 @@ def read_leases(disk: Disk, layout: Layout) -> LeasesRecord | None:
 
 
 def encode_leases(record: LeasesRecord) -> bytes:
-    """The file `leases.json`."""
     return encode_json(asdict(record)) + b"\n"
 
 
@@ -194,7 +192,6 @@ def locked(disk: Disk, directory: Path, clock: Clock | None = None) -> Iterator[
 
 
 def has_leases(disk: Disk, root: Path) -> bool:
-    """Whether workers claim shards of a run in a directory."""
     in_grid = (name.endswith(".json") for name in disk.names(root / LEASE_DIRECTORIES))
     return disk.exists(root / LEASES) or any(in_grid)
 

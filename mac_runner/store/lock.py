@@ -60,7 +60,6 @@ class Owner:
 
 
 def this_process(machine: Machine, *, started_at: str) -> Owner:
-    """The calling process as an owner."""
     return Owner(
         pid=os.getpid(),
         host=machine.host,
@@ -139,7 +138,6 @@ class Holder:
 
 
 def holder_of(disk: Disk, directory: Path, machine: Machine) -> Holder:
-    """Who left a note in a directory."""
     owner = read_owner(disk, directory)
     alive = None if owner is None else is_alive(owner, machine)
     return Holder(owner=owner, is_alive=alive, last_sign_of_life=last_sign_of_life(disk, directory))
@@ -244,7 +242,6 @@ class RunLock:
             show_life(self._disk, self._directory, at=iso(self._clock.utc_now()))
 
     def sign_off(self) -> None:
-        """Remove the note of who holds the lock."""
         sign_off(self._disk, self._directory, self._owner)
 
     def release(self) -> None:

@@ -49,7 +49,6 @@ class Machine:
 
     @property
     def host(self) -> str:
-        """The name of the machine, for people."""
         return platform.node()
 
     def process_start(self, pid: int) -> str | None:

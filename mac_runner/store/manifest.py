@@ -50,7 +50,6 @@ class Counts(NamedTuple):
 
     @property
     def done(self) -> int:
-        """How many need no more work."""
         return self.finished + self.failed
 
 
@@ -66,11 +65,9 @@ class Manifest:
 
     @property
     def counts(self) -> Counts:
-        """How far the run is."""
         return Counts(len(self._indexes), len(self._endings) - self._failed, self._failed)
 
     def plan(self, tasks: Mapping[str, int]) -> None:
-        """Plan more tasks after those that are planned."""
         self._indexes |= tasks
 
     def settle(self, task_id: str, status: str) -> None:
@@ -82,7 +79,6 @@ class Manifest:
             self._endings[task_id] = "failed" if status == "failed" else "finished"
 
     def reopen(self, task_id: str) -> None:
-        """Note that a task that failed needs work again."""
         del self._endings[task_id]
         self._failed -= 1
 
@@ -95,7 +91,6 @@ class Manifest:
         return ((task_id, self.status(task_id)) for task_id in self._indexes)
 
     def is_done(self, task_id: str) -> bool:
-        """Whether a task needs no more work."""
         return task_id in self._endings
 
     def is_pending(self, task_id: str) -> bool:
@@ -103,11 +98,9 @@ class Manifest:
         return task_id in self._indexes and task_id not in self._endings
 
     def done(self) -> Iterator[str]:
-        """The tasks that are done, in task order."""
         return (task_id for task_id in self._indexes if task_id in self._endings)
 
     def encode(self, updated_at: str) -> Iterator[bytes]:
-        """The file; one line per task."""
         head: JsonObject = {
             "format": MANIFEST_FORMAT,
             "experiment_name": self._experiment_name,
@@ -192,7 +185,6 @@ def _unreadable(where: str, why: object) -> RunDirectoryError:
 
 
 def write_manifest(disk: Disk, layout: Layout, manifest: Manifest, *, updated_at: str) -> None:
-    """Replace the manifest."""
     disk.write_atomic(layout.manifest, manifest.encode(updated_at))
 
 

@@ -288,7 +288,6 @@ def _write(disk: Disk, layout: Layout, runs: Sequence[_Source], fork: ForkRecord
 
 
 def _about(source: _Source) -> JsonObject:
-    """What the event says of a run."""
     shard = source.run.shard
     return {
         "run": source.directory.resolve().name,

@@ -52,13 +52,9 @@ class Record(msgspec.Struct):
 class FileSystem(Protocol):
     """What is used of a file system of fsspec."""
 
-    def cat_file(self, path: str) -> bytes:
-        """The content of a file."""
-        ...
+    def cat_file(self, path: str) -> bytes: ...
 
-    def pipe_file(self, path: str, value: bytes) -> object:
-        """Write a file."""
-        ...
+    def pipe_file(self, path: str, value: bytes) -> object: ...
 
     def put(self, lpath: list[str], rpath: list[str]) -> object:
         """Copy files of this machine, several at a time where the file system can."""
@@ -68,13 +64,9 @@ class FileSystem(Protocol):
         """Make a directory, where the file system has directories."""
         ...
 
-    def invalidate_cache(self, path: str | None = None) -> object:
-        """Forget what was listed."""
-        ...
+    def invalidate_cache(self, path: str | None = None) -> object: ...
 
-    def size(self, path: str) -> int | None:
-        """The size of a file."""
-        ...
+    def size(self, path: str) -> int | None: ...
 
 
 NOT_HERE: Final = "this is the address of another file system"
@@ -196,13 +188,11 @@ class Mirror:
         self._copies: dict[Path, Future[int]] = {}
 
     def add(self, directory: Path) -> None:
-        """Copy a finished run directory, once."""
         if directory not in self._copies:
             self._copies[directory] = self._thread.submit(self._copy, directory)
 
     @property
     def waiting(self) -> int:
-        """How many copies have not ended."""
         return sum(not copy.done() for copy in self._copies.values())
 
     def close(self) -> None:

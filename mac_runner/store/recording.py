@@ -74,7 +74,6 @@ class RunRecorder(Recorder):
 
     @property
     def counts(self) -> Counts:
-        """How many tasks are planned in this directory, and how many are done, over all sessions."""
         return self._manifest.counts
 
     @property
@@ -84,7 +83,6 @@ class RunRecorder(Recorder):
 
     @property
     def backlog(self) -> int:
-        """How many items wait for the disk."""
         return self._writer.backlog
 
     async def flow(self) -> None:
@@ -115,7 +113,6 @@ class RunRecorder(Recorder):
         self._submit(PolicyItem(model, policy))
 
     def death(self, task: Task, turn_key: str) -> None:
-        """Note that an engine died while it worked on this turn."""
         self._submit(DeathItem(task.task_id, turn_key))
         self._deaths.setdefault(task.task_id, Counter())[turn_key] += 1
 
@@ -269,7 +266,6 @@ def _need(disk: Disk, layout: Layout, tasks: Plan, transcript_bytes_min: int) ->
 
 
 def _take_over(disk: Disk, asked: Invocation, found: IdentityDiff | None) -> None:
-    """Make it a run directory with the settings of now."""
     layout = asked.layout
     if found is None:
         if asked.shard is None:

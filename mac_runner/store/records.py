@@ -107,7 +107,6 @@ def objects(record: JsonObject, key: str) -> list[JsonObject]:
 
 
 def row_id(row: JsonObject) -> str:
-    """The task of an index row."""
     return entry(row, "task_id", str)
 
 
@@ -345,7 +344,6 @@ def foreign_format(name: str, found: JsonValue, ours: JsonValue) -> str:
 
 
 def tokens_json(tokens: TokenCount) -> JsonObject:
-    """Token counts as JSON."""
     return {"prompt": tokens.prompt, "completion": tokens.completion, "timing": {"cached": tokens.cached}}
 
 
@@ -403,7 +401,6 @@ def _trace(found: _Trace, earlier: Sequence[RecordedReply]) -> TokenTrace:
 
 
 def task_json(task: Task) -> JsonObject:
-    """A task as JSON: with its replies, all that is needed to rebuild its conversation."""
     material: JsonObject = {} if task.material is None else {"material": dict(task.material)}
     return {
         "task_id": task.task_id,

@@ -95,7 +95,6 @@ class Repairs:
     manifest_unreadable: bool = False
 
     def as_json(self) -> JsonObject | None:
-        """The fields of the event; None when there was nothing to do."""
         record: JsonObject = asdict(self)
         for key in ("traces_restored", "traces_lost"):  # Only where tokens were recorded.
             if not record[key]:
@@ -304,7 +303,6 @@ class Transcripts(NamedTuple):
 
     @property
     def unsound(self) -> set[str]:
-        """The ended tasks without the transcripts that were acknowledged."""
         return self.missing | self.damaged
 
 

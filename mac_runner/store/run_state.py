@@ -188,7 +188,6 @@ class RunState:
 
     @property
     def present(self) -> SessionStanding:
-        """The session that the records applied now are of."""
         return self._session
 
     @property
@@ -253,7 +252,6 @@ class RunState:
         return (found.whole() for found in self.json_rows(disk, layout))
 
     def json_rows(self, disk: Disk, layout: Layout) -> Iterator[DoneRow]:
-        """The same as JSON."""
         for number in [session.number for session in self.sessions if session.ended]:
             for place, found in enumerate(journal.done_rows(disk, layout, number), start=1):
                 ending = self.endings.get(found.task_id)
@@ -324,7 +322,6 @@ class Recorded:
             account[3] += tokens.completion
 
     def accounting(self) -> JsonObject:
-        """Empty where nothing was counted."""
         models: JsonObject = {
             name: {"requests": requests, "tokens": {"prompt": prompt, "cached": cached, "completion": completion}}
             for name, (requests, prompt, cached, completion) in self._models.items()
@@ -357,7 +354,6 @@ def without_counts(accounting: JsonObject) -> JsonObject:
 
 
 def requests_of(accounting: JsonObject) -> int:
-    """The requests of all models of an accounting."""
     models = accounting.get("models")
     accounts = models.values() if isinstance(models, dict) else ()
     found = (account.get("requests") for account in accounts if isinstance(account, dict))

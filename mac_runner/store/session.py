@@ -138,7 +138,6 @@ class SessionLog:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the session began."""
         return self.clock.monotonic_s() - self._started_s
 
     @property
@@ -168,7 +167,6 @@ class SessionLog:
         self._show_life()
 
     def close(self) -> None:
-        """Close the files."""
         with ExitStack() as closing:
             closing.callback(self._segment.close)
             for file in self._files.values():
@@ -247,7 +245,6 @@ class Session(SessionLog):
         self._opening.append(EventItem(name, self.clock.utc_now(), self.elapsed_s, fields))
 
     def commit(self, items: Sequence[Item]) -> None:
-        """Write a batch, in the order shown above."""
         with full_disk_named(self._need):
             self._commit(items)
 
@@ -394,7 +391,6 @@ class Recorder(Closing):
 
     @property
     def layout(self) -> Layout:
-        """Its paths."""
         return self._log.layout
 
     @property
@@ -480,7 +476,6 @@ def open_log_session(
 
 
 def write_summary(disk: Disk, layout: Layout, summary: JsonObject) -> None:
-    """Replace the summary."""
     disk.make_directory(layout.summary.parent)
     disk.write_atomic(layout.summary, [encode_for_reading(summary)])
 

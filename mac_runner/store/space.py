@@ -41,13 +41,11 @@ class Need(NamedTuple):
         return self.conversations * (blocks * block_bytes + beside)
 
     def words(self, block_bytes: int = 1) -> str:
-        """The same in words."""
         manner = "about" if self.is_learned else "at least"
         return f"the {self.conversations} conversations left need {manner} {size_text(self.size_bytes(block_bytes))}"
 
     @staticmethod
     def of_all(needs: Sequence[Need]) -> Need:
-        """What several of them take together."""
         conversations = sum(need.conversations for need in needs)
         total = sum(need.conversations * need.transcript_bytes for need in needs)
         return Need(conversations, total // max(1, conversations), all(need.is_learned for need in needs))

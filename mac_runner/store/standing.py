@@ -85,17 +85,14 @@ class Standing:
 
     @property
     def ended(self) -> int:
-        """How many conversations have ended, finished or failed."""
         return self.finished + self.failed
 
     @property
     def not_begun(self) -> int:
-        """How many combinations have not begun."""
         return sum(one.standing is None for one in self.combinations or ())
 
     @property
     def complete(self) -> int:
-        """How many combinations have ended."""
         found = (one.standing for one in self.combinations or () if one.standing is not None)
         return sum(standing.ended == standing.planned for standing in found)
 
@@ -165,12 +162,10 @@ class Survey:
 
     @property
     def left(self) -> int:
-        """How many have not ended."""
         return self.planned - self.finished - self.failed
 
     @property
     def untouched(self) -> int:
-        """How many have not begun."""
         return self.left - self.half_done
 
 
@@ -230,7 +225,6 @@ def complete_run(asked: Invocation) -> Run | None:
 
 
 def _unread(disk: Disk, layout: Layout) -> JournalTail:
-    """A journal of which nothing is read yet, as `_is_final` takes it."""
     return JournalTail(disk, layout, with_digests=layout.is_whole)
 
 
@@ -309,7 +303,6 @@ class ShardsStanding:
 
     @property
     def not_begun(self) -> int:
-        """How many are not claimed yet."""
         return self.of - self.complete - self.held - self.half_done
 
     @staticmethod

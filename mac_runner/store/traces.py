@@ -92,7 +92,6 @@ def read_traces(layout: Layout, transcript: JsonObject, *, disk: Disk | None = N
 
 
 def encode_traces(traces: Traces) -> bytes:
-    """The file."""
     import pyarrow
     from pyarrow import parquet
 
@@ -242,6 +241,5 @@ class TraceLog:
         }
 
     def of(self, transcript: JsonObject) -> dict[str, TokenTrace]:
-        """The traces of the turns that a transcript has."""
         keys = (entry(turn, "turn", str) for turn in objects(transcript, "turns"))
         return {key: self._traces[self._turns[key]] for key in keys if key in self._turns}

@@ -292,7 +292,6 @@ class Published(NamedTuple):
 
     @property
     def row(self) -> JsonObject:
-        """Its index row."""
         return index_row(self.transcript, self.data)
 
 
@@ -305,7 +304,6 @@ class Finished(NamedTuple):
 
     @staticmethod
     def of(task_id: str, transcript: JsonObject, traces: Traces) -> Finished:
-        """The conversation with its traces."""
         return Finished(task_id, with_traces(transcript, traces), encode_traces(traces) if traces else None)
 
 
@@ -383,7 +381,6 @@ def check_acknowledged(data: bytes, row: JsonObject) -> None:
 
 
 def is_acknowledged(disk: Disk, path: Path, row: JsonObject) -> bool:
-    """Whether the file at `path` is the transcript that `row` acknowledges."""
     try:
         read_acknowledged(disk, path, row)
     except ValueError:
@@ -439,7 +436,6 @@ def put(disk: Disk, layout: Layout, path: Path, data: bytes) -> None:
 
 
 def sha256_of(data: bytes) -> str:
-    """The SHA-256 of a file's bytes, as index rows have it."""
     return hashlib.sha256(data).hexdigest()
 
 

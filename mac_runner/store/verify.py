@@ -118,27 +118,22 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
         return not self.findings
 
     @property
     def lost(self) -> int:
-        """Acknowledged results that are not there."""
         return self._count(FindingKind.LOST)
 
     @property
     def without_tokens(self) -> int:
-        """Conversations whose token traces are not there."""
         return self._count(FindingKind.WITHOUT_TOKENS)
 
     @property
     def unexpected(self) -> int:
-        """Results that were never acknowledged."""
         return self._count(FindingKind.UNEXPECTED)
 
     @property
     def damaged(self) -> int:
-        """Bytes that are not what was written."""
         return self._count(FindingKind.DAMAGED)
 
     @property
@@ -154,7 +149,6 @@ class VerifyReport:
 
     @property
     def mismatched(self) -> int:
-        """Results that are not what they are derived from."""
         return self._count(FindingKind.MISMATCHED)
 
     def _count(self, kind: FindingKind) -> int:
@@ -226,7 +220,6 @@ def _unreadable(found: _Journal) -> VerifyReport:
 
 
 def _temporaries(disk: Disk, layout: Layout) -> Iterator[str]:
-    """The note on temporary files, if there are any: they are neither results nor damage."""
     count = sum(name.startswith(TEMPORARY_PREFIX) for place in layout.swept for name in disk.names(place))
     if count:
         yield (
