@@ -80,14 +80,6 @@ def read_material(path: Path) -> bytes:
     return data
 
 
-def chunks_from(path: Path, start: int, size_bytes: int = 1 << 20) -> Iterator[bytes]:
-    """A regular file from an offset on, in pieces. Raises OSError, as `open_regular` does; a link is refused."""
-    with os.fdopen(open_regular(path, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0) as file:
-        file.seek(start)
-        while chunk := file.read(size_bytes):
-            yield chunk
-
-
 def chunks_between(path: Path, start: int, end: int, size_bytes: int = 1 << 20) -> Iterator[bytes]:
     """The bytes of a regular file, found through links, from one offset to another. Raises OSError for fewer."""
     with os.fdopen(open_regular(path, os.O_RDONLY), "rb", buffering=0) as file:

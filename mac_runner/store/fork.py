@@ -25,7 +25,7 @@ from mac_runner.plan import Plan
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import encode_config
-from mac_runner.store.layout import CONFIG, FORK, MANIFEST, VALUE, Layout, refuse_in_grid, session_of
+from mac_runner.store.layout import CONFIG, FORK, MANIFEST, VALUE, Layout, refuse_in_grid, session_of, visible
 from mac_runner.store.leases import locked
 from mac_runner.store.manifest import Manifest, write_manifest
 from mac_runner.store.records import encode_for_reading, encode_json, entry, objects, row_id, task_from_json, task_json
@@ -159,10 +159,9 @@ def _in_words(record: ForkRecord) -> str:
 def _strays(disk: Disk, directory: Path, *, is_fork: bool) -> Iterator[str]:
     """What lies in a directory and is not part of a fork that was cut off."""
     known = {FORK, MANIFEST, "journal"} if is_fork else set[str]()
-    yield from (name for name in disk.names(directory) if not name.startswith(".") and name not in known)
-    for name in disk.names(directory / "journal"):
-        if not name.startswith(".") and session_of(name) != 1:
-            yield f"journal/{name}"
+    yield from (name for name in visible(disk, directory) if name not in known)
+    segments = visible(disk, directory / "journal")
+    yield from (f"journal/{name}" for name in segments if session_of(name) != 1)
 
 
 def _write(

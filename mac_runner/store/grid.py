@@ -27,7 +27,7 @@ from mac_runner.results import section
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import has_run, read_yaml, with_digest
-from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
+from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name, visible
 from mac_runner.store.leases import directories_in, locked, places_of_work, rivals
 from mac_runner.store.lock import RunLock, most_alive
 from mac_runner.store.machine import Machine
@@ -124,7 +124,7 @@ def read_grid(directory: Path, *, disk: Disk | None = None) -> GridRecord | None
         raise RunDirectoryError(
             f"{directory} is the run directory of one experiment, and no place for a grid; choose another with --out"
         )
-    if strays := [name for name in disk.names(directory) if not name.startswith(".")]:
+    if strays := visible(disk, directory):
         raise RunDirectoryError(
             f"{directory} holds {strays[0]!r} and no {path.name}, so it is not the directory of a grid; choose an "
             "empty or a new one with --out"

@@ -38,6 +38,7 @@ from mac_runner.store.layout import (
     Layout,
     refuse_in_grid,
     task_id_of,
+    visible,
 )
 from mac_runner.store.lock import read_owner
 from mac_runner.store.records import encode_json, entry, foreign_format
@@ -132,7 +133,7 @@ def is_untouched(disk: Disk, layout: Layout) -> bool:
     # The names first: the config is written before everything else, so a run that begins at the same time, let in by a
     # broken lock, is not mistaken for something else.
     directory = layout.directory
-    names = disk.names(directory) if layout.grid is None else ()
+    names = visible(disk, directory) if layout.grid is None else ()
     if disk.exists(layout.config):
         return False
     if layout.grid is None:
@@ -143,7 +144,7 @@ def is_untouched(disk: Disk, layout: Layout) -> bool:
             "with --out"
         )
     # A run killed before its config was written left at most dot files, its shard or its leases, and empty directories.
-    strays = [name for name in names if not name.startswith(".") and name not in _BESIDE]
+    strays = [name for name in names if name not in _BESIDE]
     if strays:
         raise RunDirectoryError(
             f"{directory} holds {strays[0]!r} and no {CONFIG}, so it is not a run directory; "
@@ -216,14 +217,14 @@ def _short(value: JsonValue) -> str:
 
 def is_unplayed(disk: Disk, layout: Layout) -> bool:
     """Whether a run has no reply, transcript, ending or death, and its directory no unknown file."""
-    transcripts = filter(None, map(task_id_of, _visible(disk, layout.transcripts)))
+    transcripts = filter(None, map(task_id_of, visible(disk, layout.transcripts)))
     if any(map(layout.holds, transcripts)) or not journal.is_blank(disk, layout):
         return False
     if layout.grid is not None:
         return True
     opened = (layout.config, layout.manifest, layout.summary, layout.events, layout.journal, layout.transcripts)
     known = {*_BESIDE, *(path.name for path in opened)}
-    others = (name for name in _visible(disk, layout.directory) if name not in known)
+    others = (name for name in visible(disk, layout.directory) if name not in known)
     return all(name.endswith(INDEX_SUFFIX) and not any(disk.chunks(layout.directory / name)) for name in others)
 
 
@@ -235,21 +236,17 @@ def forget_plan(disk: Disk, layout: Layout) -> None:
     if not is_unplayed(disk, layout):
         raise StoreError(f"another process has played another experiment in {layout.directory}; choose another --out")
     disk.remove(layout.leases)
-    for name in _visible(disk, layout.journal):
+    for name in visible(disk, layout.journal):
         disk.remove(layout.journal / name)
     if layout.grid is not None:
         disk.sync_directory(layout.journal)
         return
-    for name in _visible(disk, layout.directory):
+    for name in visible(disk, layout.directory):
         if name.endswith(INDEX_SUFFIX):
             disk.remove(layout.directory / name)
     disk.remove(layout.manifest)
     disk.remove(layout.summary)
     disk.sync_directory(layout.directory)
-
-
-def _visible(disk: Disk, directory: Path) -> list[str]:
-    return [name for name in disk.names(directory) if not name.startswith(".")]
 
 
 def encode_shard(shard: Shard) -> bytes:

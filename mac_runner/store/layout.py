@@ -212,6 +212,11 @@ class Layout:
         return self.journal / f"{session:06d}.jsonl"
 
 
+def visible(disk: Disk, directory: Path) -> list[str]:
+    """The names in a directory, but for those with a dot: systems and processes at work put such files there."""
+    return [name for name in disk.names(directory) if not name.startswith(".")]
+
+
 def has_grid(disk: Disk, directory: Path) -> bool:
     """Whether a directory is that of a grid, and not of an experiment file that is called like its record."""
     return next(disk.chunks(directory / GRID), b"").startswith(GRID_HEAD)

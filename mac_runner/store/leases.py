@@ -24,7 +24,7 @@ from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.plan import Plan, Shard, task_name
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import changes, encode_config, is_untouched, read_shard
-from mac_runner.store.layout import EVENTS, GRID, LEASE_DIRECTORIES, LEASES, LOCK, WORKERS, Layout
+from mac_runner.store.layout import EVENTS, GRID, LEASE_DIRECTORIES, LEASES, LOCK, WORKERS, Layout, visible
 from mac_runner.store.lock import RunLock
 from mac_runner.store.manifest import read_manifest, write_manifest
 from mac_runner.store.records import encode_json, foreign_format
@@ -204,8 +204,7 @@ def lease_places(disk: Disk, root: Path) -> Iterator[Path]:
 
 def directories_in(disk: Disk, directory: Path) -> list[Path]:
     """The directories in a directory, but for those that systems make."""
-    named = (directory / name for name in disk.names(directory) if not name.startswith("."))
-    return [place for place in named if disk.is_directory(place)]
+    return [place for name in visible(disk, directory) if disk.is_directory(place := directory / name)]
 
 
 def read_planned(disk: Disk, layout: Layout, state: RunState) -> dict[str, int]:

@@ -38,6 +38,7 @@ from mac_runner.store.layout import (
     repair_advice,
     task_id_of,
     traces_beside,
+    visible,
 )
 from mac_runner.store.leases import locked, places_of_work
 from mac_runner.store.lock import most_alive
@@ -211,7 +212,7 @@ def _check_disjoint(runs: Sequence[_Source]) -> None:
 def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
     """Raises RunDirectoryError when `target` is in use, except by the same merge, broken off."""
     # The names first: a merge at the same time writes its mark before everything else, and removes it last.
-    names = disk.names(target)
+    strays = visible(disk, target)
     if found := b"".join(disk.chunks(target / MERGE_MARK)):
         if found != mark:
             raise RunDirectoryError(
@@ -220,7 +221,6 @@ def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
             )
         return
     refuse_in_grid(disk, target)
-    strays = [name for name in names if not name.startswith(".")]
     if strays:
         what = "a run" if CONFIG in strays else repr(strays[0])
         raise RunDirectoryError(f"{target} holds {what} already; a merge makes a new directory, name another one")

@@ -43,7 +43,6 @@ from mac_runner.store.session import (
 )
 from mac_runner.store.space import Need, check_room, full_disk_named, need_of
 from mac_runner.store.tail import read_state
-from mac_runner.store.traces import TraceLog
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
 
 EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"
@@ -232,15 +231,8 @@ def open_run(
                 layout=layout,
                 clock=clock,
                 segment=segment,
-                manifest=recovered.manifest,
-                tail=recovered.tail,
+                recovered=recovered,
                 need=need,
-                attempts=recovered.attempts,
-                traces={
-                    task_id: TraceLog(replies)
-                    for task_id, replies in recovered.replies.items()
-                    if any(recorded.reply.trace is not None for recorded in replies)
-                },
                 show_life=lock.show_life_if_due,
                 start=start,
                 on_ended=on_ended,
@@ -249,11 +241,11 @@ def open_run(
             )
             for line in repairs.in_words():
                 say(line)
-            for name, fields in _opening_events(repairs, recovered, lock, found):
-                session.note(name, fields)
             for row in recovered.acknowledged:
                 on_ended(row)
             run = RunRecorder(session=session, recovered=recovered, tasks=tasks, lock=lock, repairs=repairs)
+            for name, fields in _opening_events(repairs, recovered, lock, found):
+                run.early_event(name, fields)
             refused.pop_all()
             return run
 

@@ -32,13 +32,13 @@ from mac_runner.store.layout import WORKERS, Layout
 from mac_runner.store.leases import end_leases
 from mac_runner.store.lock import LockAbove, RunLock
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import Manifest, write_index, write_manifest
+from mac_runner.store.manifest import write_index, write_manifest
 from mac_runner.store.records import encode_for_reading, encode_json, entry, event_line, row_id
+from mac_runner.store.recovery import Recovered
 from mac_runner.store.run_state import RECORDED, Recorded, at_least
 from mac_runner.store.space import Need, full_disk_named
-from mac_runner.store.tail import JournalTail
 from mac_runner.store.traces import TraceLog
-from mac_runner.store.transcripts import Attempts, Finished, publish, publish_traces, with_attempts
+from mac_runner.store.transcripts import Finished, publish, publish_traces, with_attempts
 from mac_runner.store.writer import Writer
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
 
@@ -205,11 +205,8 @@ class Session(SessionLog):
         layout: Layout,
         clock: Clock,
         segment: journal.Segment,
-        manifest: Manifest,
-        tail: JournalTail,
+        recovered: Recovered,
         need: Need,
-        attempts: Attempts,
-        traces: dict[str, TraceLog],
         show_life: Callable[[], None],
         start: Callable[[], None],
         on_ended: Callable[[JsonObject], None] = lambda _row: None,
@@ -223,26 +220,25 @@ class Session(SessionLog):
         self._is_whole = layout.is_whole
         """Whether index and manifest are its to write, which are of the whole run."""
         self._on_ended = on_ended
-        self._manifest = manifest
-        self._tail = tail
+        self._manifest = recovered.manifest
+        self._tail = recovered.tail
         self._left = need.conversations
         self._need_at_start = need
-        self._attempts = attempts
-        self._traces = traces
+        self._attempts = recovered.attempts
+        self._traces = {
+            task_id: TraceLog(replies)
+            for task_id, replies in recovered.replies.items()
+            if any(recorded.reply.trace is not None for recorded in replies)
+        }
         self._published_bytes = 0
         self._manifest_at_s = self._started_s
-        self._manifest_done = manifest.counts.done
+        self._manifest_done = self._manifest.counts.done
         self._accounting: JsonObject = {}
         self._counted = Recorded(engines)
         """What this session recorded, as an accounting."""
         self._is_summed_up = False
-        self._opening: list[EventItem] = []
         self.written = 0
         """How many conversations of this session are acknowledged."""
-
-    def note(self, name: str, fields: JsonObject) -> None:
-        """Note an event of the start; logged when the session begins. Only before the writer does."""
-        self._opening.append(EventItem(name, self.clock.utc_now(), self.elapsed_s, fields))
 
     def commit(self, items: Sequence[Item]) -> None:
         with full_disk_named(self._need):
@@ -253,7 +249,6 @@ class Session(SessionLog):
         if self._is_whole:
             self._append(self.layout.index, b"")
             self._write_manifest()
-        self._log_events(self._opening)
 
     def _commit(self, items: Sequence[Item]) -> None:
         if items:
@@ -409,7 +404,7 @@ class Recorder(Closing):
     def early_event(self, name: str, fields: JsonObject) -> None:
         """An event that does not make a run begin by itself: of engines that start, for example.
 
-        It is written before what comes next; if nothing comes, the directory stays as it was found.
+        It is written before what comes next, or at the end.
         """
         item = EventItem(name, self._log.clock.utc_now(), self._log.elapsed_s, fields)
         if self.has_begun:
@@ -443,6 +438,7 @@ class Recorder(Closing):
         Raises StoreError when something could not be written.
         """
         try:
+            self._submit_early()
             self._writer.close()
             self._lock.sign_off()
         finally:
@@ -458,11 +454,13 @@ class Recorder(Closing):
 
     def _submit(self, item: Item) -> None:
         self.has_begun = True
-        if self._early:
-            early, self._early = self._early, []
-            for each in early:
-                self._writer.submit(each)
+        self._submit_early()
         self._writer.submit(item)
+
+    def _submit_early(self) -> None:
+        early, self._early = self._early, []
+        for each in early:
+            self._writer.submit(each)
 
 
 def open_log_session(

@@ -30,6 +30,7 @@ from mac_runner.store.layout import (
     task_id_of,
     traced_task_of,
     traces_beside,
+    visible,
 )
 from mac_runner.store.leases import places_of_work
 from mac_runner.store.lock import most_alive
@@ -203,7 +204,7 @@ def verify_journal(directory: Path, *, disk: Disk | None = None) -> VerifyReport
 
 def _strays_of_grid(disk: Disk, layout: Layout) -> Iterator[Finding]:
     """The transcripts in the directory of a grid that no combination has."""
-    files = (name for name in disk.names(layout.root / EXPERIMENTS) if not name.startswith("."))
+    files = visible(disk, layout.root / EXPERIMENTS)
     names = {layout_of(layout.root / Path(name).stem, disk=disk).experiment_name for name in files}
     if not names:
         return

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from mac_runner.errors import StoreError
-from mac_runner.files import Mark, chunks_from, mark_of
+from mac_runner.files import Mark, mark_of
+from mac_runner.store import Disk
 from mac_runner.store.identity import layout_of
 from mac_runner.store.layout import EVENTS, Layout
 from mac_runner.store.leases import event_logs
@@ -61,11 +62,11 @@ class EngineLog:
         tail = b""
         self._offsets.setdefault(path, 0)
         try:
-            for chunk in chunks_from(path, self._offsets[path]):
+            for chunk in Disk().chunks(path, self._offsets[path]):
                 *lines, tail = (tail + chunk).split(b"\n")
                 for line in lines:
                     yield line
                     self._offsets[path] += len(line) + 1
-        except OSError as fault:
+        except StoreError:
             self._begin()
-            raise StoreError(f"cannot read {path}: {fault.strerror or fault}") from fault
+            raise
