@@ -42,7 +42,6 @@ class ChatShape:
     opens_thought: bool = False
 
     def fit(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """`messages` as this template takes them."""
         fitted = tuple(messages) if self.has_system else merge_system(messages)
         return merge_neighbours(fitted) if self.must_alternate else fitted
 
@@ -184,9 +183,7 @@ Write: TypeAlias = Callable[[Conversation], Rendered]
 class Encode(Protocol):
     """The model's tokenizer."""
 
-    def __call__(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """The tokens of a text."""
-        ...
+    def __call__(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +250,6 @@ def renderers_for(
 
 
 def conversation_of(messages: Sequence[Message]) -> Conversation:
-    """`messages` as templates and servers take them."""
     return [{"role": message.role, "content": encodable(message.content)} for message in messages]
 
 

@@ -271,12 +271,10 @@ class _Adapted(Backend):
 
     @property
     def token_budget(self) -> int | None:
-        """What the object says, else None."""
         return self._count("token_budget", 0, at_least=0) or None
 
     @property
     def lookahead(self) -> int:
-        """What the object says, else 0."""
         return self._count("lookahead", 0, at_least=0)
 
     async def start(self) -> None:
@@ -310,7 +308,6 @@ class _Adapted(Backend):
         return "give its class an `update_weights`" if method in (None, OwnBackend.update_weights) else None
 
     async def update_weights(self, update: WeightUpdate) -> None:
-        """Have the object install weights. Raises WeightUpdateError for whatever its code raises."""
         await self._called("update_weights", update, kind=WeightUpdateError)
 
     async def close(self) -> None:

@@ -148,7 +148,6 @@ def required_key(variable: str, environ: Mapping[str, str], *, path: tuple[str, 
 
 
 def bearer(key: str | None) -> dict[str, str]:
-    """The header that carries a key."""
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
@@ -299,12 +298,10 @@ def _is_words(key: str) -> bool:
 
 
 def _is_common(key: str) -> bool:
-    """Whether a reply may contain `key` by chance."""
     return len(key) < _REPLY_KEY_CHARS_MIN or (_is_words(key) and len(key) < _REPLY_RUN_CHARS)
 
 
 def _without_escapes(text: str) -> str:
-    """`text` without its outermost escapes."""
     return _ESCAPE.sub(lambda match: match.group() if (plain := _plain(match)) is None else plain, text)
 
 

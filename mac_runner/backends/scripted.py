@@ -51,7 +51,6 @@ class ScriptedBackend(Backend):
         return self._capacity
 
     async def generate(self, request: Request) -> Reply:
-        """Ask the policy. What it raises refuses this request: its conversation fails, the run goes on."""
         # Even without a latency the loop gets its turn, so that replies come in one by one, as an engine's do.
         await self._clock.sleep(self._latency_s)
         with boundary(RequestRefusedError, "the scripted player failed"):

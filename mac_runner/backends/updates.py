@@ -33,7 +33,6 @@ class OneAtATime:
 
     @property
     def is_running(self) -> bool:
-        """Whether an update is under way."""
         return self._running is not None and not self._running.done()
 
     async def run(self, update: Coroutine[Any, Any, Result]) -> Result:
@@ -70,7 +69,6 @@ class Placed(NamedTuple):
     written: Path | None = None
 
     def remove(self) -> None:
-        """Remove what was written."""
         if self.written is not None:
             shutil.rmtree(self.written, ignore_errors=True)
 

@@ -72,11 +72,9 @@ class AnthropicDialect(Dialect):
         self.key_variable = config.api_key_env
 
     def headers(self, key: str | None) -> Mapping[str, str]:
-        """The key, and the version of the API."""
         return {**super().headers(key), "anthropic-version": self.config.api_version}
 
     def body(self, request: Request, shape: ChatShape) -> bytes:
-        """The body of a request. Raises FormRefusedError for a schema that the API has no form for."""
         sampling = request.sampling
         system, messages = _messages(shape.fit(request.prompt.messages))
         fields: JsonObject = {
@@ -97,11 +95,9 @@ class AnthropicDialect(Dialect):
         return encoded(fields | _drawing(sampling))
 
     def error_in(self, body: JsonObject) -> JsonObject | None:
-        """The whole of a body with status 200 that has an error."""
         return body if body.get("type") == "error" or ("error" in body and "content" not in body) else None
 
     def status_in(self, error: ErrorBody) -> int:
-        """The status for an error that came with status 200."""
         return error.status or next((status for kind, status in _STATUSES.items() if kind in error.codes), 500)
 
     def said(self, status: int, error: ErrorBody) -> Meaning | None:

@@ -108,7 +108,6 @@ class OllamaDialect(Dialect):
         return encoded(fields)
 
     def said(self, status: int, error: ErrorBody) -> Meaning | Treatment | None:
-        """What an error means by its words, where they say more than the status."""
         if _BUSY in error.text:
             return Meaning.BUSY
         has_ended = any(mark in error.text for mark in _RUNNER_ENDED)

@@ -86,13 +86,11 @@ class FleetBackend(DataPlane):
         return super().isolates and not self._lanes.is_swapped
 
     def on_resize(self, tell: Callable[[], None]) -> bool:
-        """Call `tell` whenever `capacity`, `lookahead` or `isolates` has changed."""
         self._tells.append(tell)
         return True
 
     @property
     def update_obstacle(self) -> str | None:
-        """What prevents updates of its weights."""
         if self._config.engine != "nano" and not self._config.weight_updates:
             is_vllm = self._config.dialect == "vllm"
             return (
@@ -110,13 +108,11 @@ class FleetBackend(DataPlane):
         return next((lane.admin_key for lane in self._lanes.all if lane.url == url), None)
 
     def settle(self, conversation: str, lane: str) -> None:
-        """Make a lane that is up the home of a conversation, in place of the one that it would get."""
         for one in self._lanes.up:
             if one.name == lane:
                 self.endpoints.settle(conversation, one.url)
 
     async def start(self) -> None:
-        """Have the fleet start the lanes; over when one is up. Raises EngineDeadError or ConfigError."""
         lanes = self._lanes
         await self.open()
         lanes.on_change(self._follow)
@@ -124,7 +120,6 @@ class FleetBackend(DataPlane):
         self._follow()
 
     async def generate(self, request: Request) -> Reply:
-        """Send the request to one lane. Raises a BackendError."""
         lanes = self._lanes
         system = next((one.content for one in request.prompt.messages[:1] if one.role == "system"), None)
         if system is not None:
@@ -149,7 +144,6 @@ class FleetBackend(DataPlane):
         await super().close()
 
     def _follow(self) -> None:
-        """Take over which lanes are up."""
         if self._is_closed:
             return
         self._is_following = True  # Several lanes at once are one change of size.
@@ -173,7 +167,6 @@ class FleetBackend(DataPlane):
             self._may_send.clear()
 
     def resized(self) -> None:
-        """Tell of another `capacity`, `lookahead` or `isolates`."""
         if self._is_closed or self._is_following or self._known_lanes is None:
             return
         size = self.capacity, self.lookahead, self.isolates
@@ -183,11 +176,9 @@ class FleetBackend(DataPlane):
                 tell()
 
     def stuck(self, endpoint: Endpoint, why: str) -> None:
-        """Have the fleet start it again."""
         self._lanes.report_stuck(endpoint.label, why)
 
     def broken(self, endpoint: Endpoint, why: str) -> None:
-        """Have the fleet look after it."""
         self._lanes.report_broken(endpoint.label, why)
 
     @property

@@ -74,7 +74,6 @@ def as_openai(config: FleetModelConfig) -> OpenaiConfig:
 
 
 def unsupported(config: FleetModelConfig) -> Unsupported:
-    """What its engines cannot do."""
     found = openai.unsupported(as_openai(config))
     remedy = "leave it out, or set `fleet_config.server: vllm` if the command serves with vLLM's additions"
     return replace(found, remedy=remedy)
@@ -151,7 +150,6 @@ def filled(template: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...
 
 
 def flag_of(name: str) -> str:
-    """A key of `engine_args` as the flag it is for."""
     head, dot, below = name.partition(".")
     return f"--{head.replace('_', '-')}{dot}{below}"
 

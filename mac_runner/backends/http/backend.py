@@ -71,7 +71,6 @@ class HttpBackend(DataPlane):
 
     @property
     def lookahead(self) -> int:
-        """As at the start, whatever servers are open."""
         return self._lookahead
 
     @property
@@ -155,5 +154,4 @@ class HttpBackend(DataPlane):
         return self.dialect.urls in self.dialect.config.model_fields_set
 
     def error(self, text: str, *setting: str | int) -> ConfigError:
-        """The error for a setting of the section, or for all of it."""
         return ConfigError.at(("model_definitions", self.name, self.dialect.section, *setting), text)

@@ -97,7 +97,6 @@ class Endpoint:
 
     @property
     def is_up(self) -> bool:
-        """Whether it takes requests."""
         return self.rest_until_s is None and not self.is_held
 
     @property
@@ -107,7 +106,6 @@ class Endpoint:
 
     @property
     def label(self) -> str:
-        """How people know it."""
         return self.lane or self.url
 
     def mark_answered(self) -> bool:
@@ -154,7 +152,6 @@ class Endpoint:
             self.changed()
 
     def hold(self, why: str) -> None:
-        """Send it nothing until it is reported up."""
         self.is_held = True
         self.fault = why
         self.changed()
@@ -186,11 +183,9 @@ class Silence:
     """Its page /metrics counts tokens, so that a silence can be judged."""
 
     def begin(self, now_s: float) -> None:
-        """Its first request is in flight."""
         self.since_s = self.checked_s = now_s
 
     def end(self, now_s: float) -> None:
-        """It answered while requests were in flight."""
         self.longest_s = max(self.longest_s, now_s - self.since_s)
         self.since_s = self.checked_s = now_s
         self.has_answered = True
@@ -256,7 +251,6 @@ class Endpoints:
         self._renew()
 
     def remove(self, url: str) -> Endpoint:
-        """One less: requests in flight there go on, and its conversations get new homes."""
         endpoint = self._by_url.pop(url)
         endpoint.changed = _unheard
         endpoint.hold("it was removed")
@@ -264,7 +258,6 @@ class Endpoints:
         return endpoint
 
     def at(self, url: str) -> Endpoint:
-        """The one with this URL. Raises KeyError."""
         return self._by_url[url]
 
     def __contains__(self, url: object) -> bool:
@@ -282,7 +275,6 @@ class Endpoints:
 
     @property
     def is_any_up(self) -> bool:
-        """Whether there is an endpoint to send to."""
         return any(endpoint.is_up for endpoint in self.all)
 
     @property
@@ -336,7 +328,6 @@ class Endpoints:
         return endpoint
 
     def release(self, endpoint: Endpoint) -> None:
-        """Let an endpoint that was reserved take any request."""
         endpoint.reserved_for = None
         self._renew()
 
@@ -383,16 +374,13 @@ class Endpoints:
         endpoint.in_flight += 1
 
     def has_free_slot(self, endpoint: Endpoint) -> bool:
-        """Whether it serves one more request at once."""
         return endpoint.in_flight < endpoint.width
 
     @property
     def free(self) -> list[Endpoint]:
-        """Those that are open and have a free slot."""
         return [endpoint for endpoint in self._open if endpoint.in_flight < endpoint.width]
 
     def home_of(self, conversation: str) -> Endpoint | None:
-        """Where the prefixes of a conversation are."""
         return self._homes.get(conversation)
 
     def suits(self, endpoint: Endpoint, conversation: str, request_id: str, now_s: float) -> bool:
@@ -404,7 +392,6 @@ class Endpoints:
         return home is None or home is endpoint or not home.is_open or endpoint.paused_until_s <= now_s
 
     def settle(self, conversation: str, url: str) -> None:
-        """Make an endpoint the home of a conversation, if it is one of these and is up."""
         endpoint = self._by_url.get(url)
         if endpoint is not None and endpoint.is_up and self._homes.get(conversation) is not endpoint:
             self._settle(conversation, endpoint)
@@ -517,39 +504,32 @@ class EndpointLog:
         self._down: set[Endpoint] = set()
 
     def unfit(self, endpoint: Endpoint, trouble: str) -> None:
-        """It is set aside from the start."""
         self._note_down(endpoint, f"{trouble}; it is tried again while the others serve")
 
     def down(self, endpoint: Endpoint, why: str) -> None:
-        """It is set aside, or stays so after a canary."""
         next_step = "it is tried again now and then" if endpoint.lane is None else "other lanes take its requests"
         self._note_down(endpoint, f"is set aside ({why}); {next_step}")
 
     def up(self, endpoint: Endpoint) -> None:
-        """It serves again; said only if its being set aside was."""
         if endpoint in self._down:
             self._down.remove(endpoint)
             self.say(endpoint, " serves again")
 
     def forget(self, endpoint: Endpoint) -> None:
-        """It was removed."""
         self._down.discard(endpoint)
         self._down_at_s.pop(endpoint, None)
         self._busy_at_s.pop(endpoint, None)
 
     def busy(self, endpoint: Endpoint, why: str) -> None:
-        """It turned a request away, which will be sent again."""
         self._note_busy(endpoint, f" turns requests away ({why}); they are sent again")
 
     def reshaped(self, endpoint: Endpoint) -> None:
-        """The chat template of its model refused messages, and takes them rewritten."""
         shape = endpoint.shape
         ways = ["" if shape.has_system else "no system message: its words go before the user's first"]
         ways += ["neighbours of one role only as one message" if shape.must_alternate else ""]
         self.say(endpoint, f" takes {'; '.join(filter(None, ways))}")
 
     def unsent(self, endpoint: Endpoint, why: str) -> None:
-        """A request could not be sent to it, and will be sent again."""
         self._note_busy(endpoint, f": {why}; its requests are sent again")
 
     def _note_down(self, endpoint: Endpoint, text: str) -> None:
@@ -570,5 +550,4 @@ class EndpointLog:
         return is_due
 
     def say(self, endpoint: Endpoint, text: str) -> None:
-        """Write a line about it."""
         self._say(f"model {self._name}: {endpoint.label}{text}")

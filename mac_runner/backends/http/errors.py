@@ -74,7 +74,6 @@ _MEANINGS: Final = {
 
 
 def meaning_of(status: int) -> Meaning:
-    """What any `status` means."""
     if status in _MEANINGS:
         return _MEANINGS[status]
     if 400 <= status < 500:
@@ -310,7 +309,6 @@ def refusal_of(status: int, error: ErrorBody) -> Refusal | None:
 
 
 def names_form(text: str) -> bool:
-    """Whether an engine's refusal of a request names the form that the reply was to be held to."""
     return _FORM.search(text) is not None
 
 

@@ -68,7 +68,6 @@ class Looks:
 
 
 def verdict(looks: Looks) -> Verdict:
-    """Whether the server hangs."""
     if looks.canary:
         return Verdict.WORKS
     if looks.tokens_before is not None and looks.tokens_after is not None:
@@ -114,12 +113,10 @@ class StallWatch:
     _said: set[Endpoint] = field(default_factory=set)
 
     def arm(self) -> None:
-        """A request is in flight from now on."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        """End the timer, and the looks that are under way."""
         tasks = [*self._looks.values(), *([self._task] if self._task is not None else [])]
         for task in tasks:
             task.cancel()

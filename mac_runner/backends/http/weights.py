@@ -94,7 +94,6 @@ class ServerWeights:
 
     @property
     def obstacle(self) -> str | None:
-        """Why no server takes new weights, where that is known."""
         return None
 
     async def update(self, update: WeightUpdate, urls: Sequence[str]) -> dict[str, str]:
@@ -139,7 +138,6 @@ class ServerWeights:
         return None
 
     def close(self) -> None:
-        """Remove what was written."""
         placed, self._placed = self._placed, None
         if placed is not None:
             placed.remove()
@@ -284,12 +282,10 @@ class VllmWeights(ServerWeights):
 
     @property
     def obstacle(self) -> str | None:
-        """Why no server takes new weights, as far as they were asked."""
         is_closed = bool(self._labels) and all(label is None for label in self._labels.values())
         return f"{next(iter(self._labels))}: {CLOSED}" if is_closed else None
 
     async def check(self, url: str) -> None:
-        """Ask a server for its label. Raises WeightUpdateError where an update was cut off."""
         try:
             self._see(url, await self._ask(url, _LABEL, None))
         except SendingError:
@@ -298,7 +294,6 @@ class VllmWeights(ServerWeights):
             raise WeightUpdateError(f"{url}: an update of its weights was cut off; restart the server")
 
     async def bring(self, url: str) -> None:
-        """Have one server take the weights of the latest update. Raises a WeightUpdateError or SendingError."""
         if self._labels.get(url) is None:
             self._labels.pop(url, None)  # It may have been started in another way.
         try:
@@ -307,7 +302,6 @@ class VllmWeights(ServerWeights):
             raise WeightUpdateError(str(fault)) from fault
 
     async def sent(self, url: str, get: Get) -> Sent:
-        """What is known of a server's weights before a request is sent there."""
         if url not in self._labels:
             try:
                 self._see(url, await get(_LABEL, STATE_S_MAX))
@@ -405,6 +399,5 @@ class VllmWeights(ServerWeights):
 
 
 def _version(label: str | None) -> int | None:
-    """The number that a label is; None for those of other programs."""
     span = None if label is None else policy_of([label])
     return None if span is None else span.end

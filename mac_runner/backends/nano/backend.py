@@ -41,7 +41,6 @@ class NanoBackend(Backend):
 
     @property
     def token_budget(self) -> int | None:
-        """The tokens of the engine's KV cache."""
         return None if self._engine is None else self._engine.cache_tokens
 
     @property
@@ -60,7 +59,6 @@ class NanoBackend(Backend):
             asked.say(notice_of_forms(asked.name))
 
     async def generate(self, request: Request) -> Reply:
-        """One reply. A prompt that leaves no room for a single token is not given to the engine."""
         if self._engine is None:
             raise EngineDeadError("the engine is not running")
         return await self._engine.generate(request, traces=self._asked.record_tokens)
@@ -72,7 +70,6 @@ class NanoBackend(Backend):
         return await self._updates.run(self._engine.update_weights(update))
 
     async def close(self) -> None:
-        """End the engine and give its memory back."""
         engine, self._engine = self._engine, None
         thread, self._thread = self._thread, None
         if engine is not None:

@@ -140,7 +140,6 @@ class LoadedEngine:
         return any(renderer.shape.opens_thought for renderer in self._renderers.values())
 
     async def generate(self, request: Request, *, traces: bool) -> Reply:
-        """The reply to `request`; cancelled, it leaves the engine. Raises a BackendError."""
         loop = asyncio.get_running_loop()
         renderer = self._renderers[request.sampling.thinking]
         text, ids = await loop.run_in_executor(self._thread, renderer.render, request.prompt.messages)
@@ -199,7 +198,6 @@ class LoadedEngine:
             raise WeightUpdateError(f"weights: {error}") from error
 
     async def close(self) -> None:
-        """End the engine."""
         await self._engine.shutdown()
 
 
@@ -215,7 +213,6 @@ def _renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue], *, ke
 
 
 def engine_config(config: NanoConfig) -> EngineConfig:
-    """The settings in the engine's terms."""
     return EngineConfig(
         model_path=config.model,
         max_batch_size=config.max_num_seqs_upper_bound,

@@ -69,7 +69,6 @@ def too_old(version: str, oldest: tuple[int, int]) -> str | None:
 
 
 def argument_names(source: str) -> frozenset[str]:
-    """The arguments of an engine, read from the source of vLLM's two classes of them."""
     return frozenset(
         statement.target.id
         for node in ast.parse(source).body

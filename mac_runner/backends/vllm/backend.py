@@ -87,7 +87,6 @@ class Running:
     """Whether special tokens stay in a text, because they mark where a thought ends."""
 
     def sampling_of(self, request: Request, *, traces: bool = False) -> object:
-        """vLLM's sampling parameters for `request`."""
         settings = sampling_settings(request.sampling, request.prompt, defaults=self.defaults, traces=traces)
         return self.library.sampling_params({**settings, "skip_special_tokens": not self.keeps_special})
 
@@ -136,7 +135,6 @@ class VllmBackend(Backend):
 
     @property
     def lookahead(self) -> int:
-        """The requests that wait inside the engine."""
         return 0 if self._running is None else self._running.capacity.lookahead
 
     @property
@@ -251,7 +249,6 @@ class VllmBackend(Backend):
         return self._log.hint()
 
     def _launch(self, log: EngineLog) -> None:
-        """Load the model and start the engine."""
         log.adopt()
         library = Library()
         arguments = engine_arguments(self._config, is_cpu=library.is_cpu)

@@ -37,17 +37,11 @@ class Tokenizer(Protocol):
 
     def apply_chat_template(
         self, conversation: list[dict[str, str]], /, *, tokenize: bool, add_generation_prompt: bool, **kwargs: JsonValue
-    ) -> str | list[int]:
-        """A conversation as text or as tokens, ending where the reply begins."""
-        ...
+    ) -> str | list[int]: ...
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """The text's token ids."""
-        ...
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
 
-    def decode(self, ids: list[int], /) -> str:
-        """The text of token ids, special tokens and all."""
-        ...
+    def decode(self, ids: list[int], /) -> str: ...
 
 
 class EngineTokenizer(Tokenizer, Protocol):
@@ -102,9 +96,7 @@ class ModelConfig(Protocol):
 
     max_model_len: int
 
-    def get_diff_sampling_param(self) -> dict[str, JsonValue]:
-        """The sampling settings of the model's own generation config."""
-        ...
+    def get_diff_sampling_param(self) -> dict[str, JsonValue]: ...
 
 
 class ParallelConfig(Protocol):
@@ -162,9 +154,7 @@ class Engine(Protocol):
         """Take no step until it is resumed; `keep` leaves requests as they are."""
         ...
 
-    async def resume_generation(self) -> None:
-        """Go on."""
-        ...
+    async def resume_generation(self) -> None: ...
 
     async def collective_rpc(self, method: str, *, kwargs: Mapping[str, str]) -> object:
         """Call a method of each worker."""
@@ -174,9 +164,7 @@ class Engine(Protocol):
         """Say which version the weights have; replies carry it."""
         ...
 
-    def get_tokenizer(self) -> EngineTokenizer:
-        """The model's tokenizer."""
-        ...
+    def get_tokenizer(self) -> EngineTokenizer: ...
 
     def shutdown(self) -> None:
         """End the engine's processes, first in good order and after seconds by force, which is not waited for."""
@@ -291,14 +279,12 @@ class Library:
         return config
 
     def engine(self, config: EngineConfig, settings: Mapping[str, JsonValue]) -> Engine:
-        """A running engine, which takes as long as its model takes to load."""
         # These two are not part of its configuration.
         more = {name: settings[name] for name in ("disable_log_stats", "enable_log_requests") if name in settings}
         found: Engine = self._engine.AsyncLLM.from_vllm_config(config, **more)
         return found
 
     def tokenizer(self, config: EngineConfig) -> Tokenizer:
-        """The tokenizer of the model."""
         found: Tokenizer = self._tokenizers.cached_tokenizer_from_config(config.model_config)
         return found
 
@@ -312,7 +298,6 @@ class Library:
         return parser
 
     def token_prompt(self, ids: list[int]) -> object:
-        """A prompt given as tokens."""
         return self._inputs.tokens_input(prompt_token_ids=ids)
 
     def sampling_params(self, settings: Mapping[str, object]) -> object:
