@@ -15,8 +15,7 @@ from functools import cache, partial
 
 import pytest
 
-from mac_runner.backends.http.testing import Answer, SendingError, read_answer
-from mac_runner.backends.testing import Redactor, error_body_of
+from mac_runner.backends.testing import Answer, Redactor, SendingError, error_body_of, read_answer
 from mac_runner.environments.discussion.testing import (
     ANSWER_CHARS_MAX,
     Choice,

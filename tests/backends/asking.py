@@ -15,9 +15,8 @@ import pytest
 
 from mac_runner.backends import Backend
 from mac_runner.backends.anthropic import AnthropicConfig
-from mac_runner.backends.http.testing import AnthropicDialect, HttpBackend
 from mac_runner.backends.ollama import OllamaConfig
-from mac_runner.backends.ollama.testing import OllamaBackend
+from mac_runner.backends.testing import AnthropicDialect, HttpBackend, OllamaBackend
 from mac_runner.clock import Clock
 from mac_runner.errors import BackendError, TransientBackendError
 from mac_runner.simulation.testing import SimulatedClock

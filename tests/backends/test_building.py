@@ -13,11 +13,9 @@ import mac_runner.backends
 from mac_runner.backends import factory
 from mac_runner.backends.anthropic import AnthropicConfig
 from mac_runner.backends.fleet import FleetModelConfig
-from mac_runner.backends.http.testing import HttpBackend
 from mac_runner.backends.ollama import OllamaConfig
-from mac_runner.backends.ollama.testing import OllamaBackend
 from mac_runner.backends.openai import OpenaiConfig
-from mac_runner.backends.testing import ScriptedBackend, ScriptedConfig
+from mac_runner.backends.testing import HttpBackend, OllamaBackend, ScriptedBackend, ScriptedConfig
 from mac_runner.backends.vllm import VllmConfig
 from mac_runner.config import AgentDefinition
 from mac_runner.errors import ConfigError, MissingPackageError

@@ -15,8 +15,7 @@ from typing import cast
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.backends.http.testing import SendingError
-from mac_runner.backends.testing import WITHHELD, ScriptedBackend
+from mac_runner.backends.testing import WITHHELD, ScriptedBackend, SendingError
 from mac_runner.clock import SystemClock
 from mac_runner.config import RetryConfig
 from mac_runner.errors import (

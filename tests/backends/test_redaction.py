@@ -21,17 +21,24 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ollama import ProgressResponse, ResponseError
 
-from mac_runner.backends.http.testing import Answer, Dialect, SendingError, page_of, read_answer, unpacked
 from mac_runner.backends.ollama import OllamaConfig
-from mac_runner.backends.ollama.testing import OllamaDialect, follow_pull, told
 from mac_runner.backends.testing import (
     ENGINE_ERROR_CHARS_MAX,
     KEY_CHARS_MAX,
     WITHHELD,
+    Answer,
+    Dialect,
+    OllamaDialect,
     Redactor,
+    SendingError,
     clipped,
+    follow_pull,
     key_in,
+    page_of,
+    read_answer,
     redacting,
+    told,
+    unpacked,
 )
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError, MacRunnerError, TransientBackendError

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from mac_runner.backends.http.testing import ENDPOINT_STRIKES_MAX
-from mac_runner.backends.testing import ChatShape, Redactor, Refusal, error_body_of, refusal_of
+from mac_runner.backends.testing import ENDPOINT_STRIKES_MAX, ChatShape, Redactor, Refusal, error_body_of, refusal_of
 from mac_runner.errors import FormRefusedError, RequestRefusedError
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Message, Prompt, Reply
 from tests.backends.asking import KEY, WIRES, first, found, only, outcome, up

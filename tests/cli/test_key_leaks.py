@@ -14,8 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from mac_runner.backends.ollama.testing import survey
-from mac_runner.backends.testing import WITHHELD
+from mac_runner.backends.testing import WITHHELD, survey
 from mac_runner.cli.process import Exit
 from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError

@@ -10,9 +10,8 @@ import jsonschema
 import pytest
 
 import mac_runner.config
-from mac_runner.backends.fleet.testing import filled, flag_of
 from mac_runner.backends.ollama import OllamaConfig
-from mac_runner.backends.testing import ScriptedConfig
+from mac_runner.backends.testing import ScriptedConfig, filled, flag_of
 from mac_runner.config import (
     Experiment,
     Grid,

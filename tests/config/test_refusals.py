@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.backends.fleet.testing import NANO_ARGS
+from mac_runner.backends.testing import NANO_ARGS
 from mac_runner.config import Experiment, recorded
 from mac_runner.config.testing import GRID_COMBINATIONS_MAX, SYNONYMS, belongs, parse_document
 from mac_runner.problems import CONFIG_PROBLEMS_MAX

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.backends.http.testing import DataPlane, Endpoint
-from mac_runner.backends.testing import Waiting
+from mac_runner.backends.testing import DataPlane, Endpoint, Waiting
 from mac_runner.clock import Clock
 from mac_runner.environments.town_of_salem.seat import knowledge
 from mac_runner.errors import StoreError, TransientBackendError

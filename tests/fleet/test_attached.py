@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from mac_runner.backends.fleet import FleetModelConfig
-from mac_runner.backends.fleet.testing import LaneAddress
+from mac_runner.backends.testing import LaneAddress
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.testing import (
     AttachedFleet,

@@ -17,8 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.backends import Backend
 from mac_runner.backends.fleet import FleetModelConfig
-from mac_runner.backends.fleet.testing import Fleet
-from mac_runner.backends.testing import uncharged
+from mac_runner.backends.testing import Fleet, uncharged
 from mac_runner.config import FleetConfig
 from mac_runner.errors import (
     BackendError,

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from mac_runner.backends.fleet.testing import FleetBackend
+from mac_runner.backends.testing import FleetBackend
 from mac_runner.checkpoints import digest_of
 from mac_runner.clock import SystemClock
 from mac_runner.errors import TransientBackendError

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from mac_runner.backends import BackendRequest
-from mac_runner.backends.fleet.testing import ModelLanes
+from mac_runner.backends.testing import ModelLanes
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition
 from mac_runner.section import Settings

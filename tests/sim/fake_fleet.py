@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from mac_runner.backends.fleet import FleetModelConfig
-from mac_runner.backends.fleet.testing import LaneAddress
+from mac_runner.backends.testing import LaneAddress
 from mac_runner.clock import Clock
 from mac_runner.config import FleetConfig
 from mac_runner.errors import EngineDeadError

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
 from mac_runner.backends import Backend
-from mac_runner.backends.http.testing import HttpBackend, OpenaiDialect
 from mac_runner.backends.openai import OpenaiConfig
+from mac_runner.backends.testing import HttpBackend, OpenaiDialect
 from mac_runner.clock import SystemClock
 from mac_runner.config import RetryConfig
 from mac_runner.scheduler import RunResult

@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from mac_runner.backends.testing import VllmBackend
 from mac_runner.backends.vllm import VllmConfig
-from mac_runner.backends.vllm.testing import VllmBackend
 from mac_runner.clock import SystemClock
 from mac_runner.errors import StaleVersionError, WeightMismatchError, WeightUpdateError
 from mac_runner.types import PolicySpan, Reply, Request, Sampling

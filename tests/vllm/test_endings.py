@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.testing import Rendered
-from mac_runner.backends.vllm.testing import Tokenizer, VllmBackend, renderer_for
+from mac_runner.backends.testing import Rendered, Tokenizer, VllmBackend, renderer_for
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue, Message

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.backends.testing import Rendered, Renderer, held
-from mac_runner.backends.vllm.testing import VllmBackend
+from mac_runner.backends.testing import Rendered, Renderer, VllmBackend, held
 from mac_runner.clock import SystemClock
 from mac_runner.environments.discussion.testing import Found, read_fields
 from mac_runner.errors import EngineDeadError

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from mac_runner.backends.vllm.testing import find_release
+from mac_runner.backends.testing import find_release
 
 pytestmark = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed; .ci/vllm runs tests/vllm")
 

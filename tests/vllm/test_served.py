@@ -17,8 +17,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from mac_runner.backends.http.testing import HttpBackend, OpenaiDialect, VllmWeights
 from mac_runner.backends.openai import OpenaiConfig
+from mac_runner.backends.testing import HttpBackend, OpenaiDialect, VllmWeights
 from mac_runner.clock import SystemClock
 from mac_runner.fleet.testing import LoopbackPorts
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.http.testing import DECLINED
+from mac_runner.backends.testing import DECLINED
 from mac_runner.environments.discussion.testing import refuses
 from mac_runner.errors import BackendError, EngineDeadError, FormRefusedError, TransientBackendError
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Message, Prompt, Reply, Sampling, TokenCount

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from mac_runner.backends.fleet import FleetModelConfig
-from mac_runner.backends.fleet.testing import FleetBackend
+from mac_runner.backends.testing import FleetBackend
 from mac_runner.errors import EngineDeadError, TransientBackendError
 from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import Destination, Message, Prompt

@@ -16,20 +16,20 @@ from yarl import URL
 
 from mac_runner.backends.anthropic import AnthropicConfig
 from mac_runner.backends.http import data_plane
-from mac_runner.backends.http.testing import (
+from mac_runner.backends.ollama import OllamaConfig
+from mac_runner.backends.openai import OpenaiConfig
+from mac_runner.backends.testing import (
     Answer,
     AnthropicDialect,
     DataPlane,
     Dialect,
     Endpoint,
     Endpoints,
+    OllamaDialect,
     OpenaiDialect,
     SendingError,
     Standing,
 )
-from mac_runner.backends.ollama import OllamaConfig
-from mac_runner.backends.ollama.testing import OllamaDialect
-from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import Reply
 from tests.sim.engine_stub import PrefixCache, text_of

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from mac_runner.backends.anthropic import AnthropicConfig
-from mac_runner.backends.http.testing import AnthropicDialect, HttpBackend
-from mac_runner.backends.testing import WITHHELD
+from mac_runner.backends.testing import WITHHELD, AnthropicDialect, HttpBackend
 from mac_runner.errors import ConfigError, EngineDeadError, TransientBackendError
 from mac_runner.simulation.testing import SimulatedClock
 from tests.backends.asking import KEY, Wire, backend_of, error_of, found, only, reply_of, started, up

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from mac_runner.backends import Backend
 from mac_runner.backends.http import data_plane
-from mac_runner.backends.http.testing import (
+from mac_runner.backends.testing import (
     Answer,
     Endpoint,
     Endpoints,

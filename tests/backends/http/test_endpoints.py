@@ -9,7 +9,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.backends.http import endpoints as module
-from mac_runner.backends.http.testing import (
+from mac_runner.backends.testing import (
     CANARY_S_MAX,
     ENDPOINT_REST_S,
     ENDPOINT_REST_S_MAX,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.backends.http.testing import CANARY_S_MAX, ENDPOINT_REST_S
+from mac_runner.backends.testing import CANARY_S_MAX, ENDPOINT_REST_S
 from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.types import Reply
 from tests.backends.asking import (

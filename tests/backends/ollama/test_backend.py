@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from mac_runner.backends.http.testing import HTTP_BODY_BYTES_MAX
+from mac_runner.backends.testing import HTTP_BODY_BYTES_MAX
 from mac_runner.backends.testing import held as held_to
 from mac_runner.errors import FormRefusedError, RequestRefusedError, TransientBackendError
 from mac_runner.types import Decoding, FinishReason, JsonObject, JsonValue, Message, Prompt, Reply, Sampling, TokenCount

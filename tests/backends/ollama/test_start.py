@@ -12,16 +12,16 @@ from ssl import PROTOCOL_TLS_SERVER, SSLContext
 import pytest
 from ollama import ProgressResponse
 
-from mac_runner.backends.http.testing import ENDPOINT_REST_S_MAX
-from mac_runner.backends.ollama.testing import (
+from mac_runner.backends.testing import (
+    ENDPOINT_REST_S_MAX,
     OLLAMA_PULL_SAY_INTERVAL_S,
     OLLAMA_PULL_STALL_S_MAX,
+    Redactor,
     certificates,
     client_of,
     follow_pull,
     missing_in,
 )
-from mac_runner.backends.testing import Redactor
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.simulation.testing import SimulatedClock, simulate

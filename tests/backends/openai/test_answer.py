@@ -16,17 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mac_runner.backends.http.testing import (
+from mac_runner.backends.testing import (
     HTTP_BODY_BYTES_MAX,
     HTTP_GZIP_MEMBERS_MAX,
     Answer,
+    Redactor,
     SendingError,
     Standing,
     page_of,
     read_answer,
     unpacked,
 )
-from mac_runner.backends.testing import Redactor
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
 from tests.sim.openai_run import dialect_of

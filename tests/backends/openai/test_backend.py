@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from mac_runner.backends.http.testing import CANARY, OpenaiDialect
 from mac_runner.backends.openai import OpenaiConfig
-from mac_runner.backends.testing import JSON_OBJECT, ChatShape
+from mac_runner.backends.testing import CANARY, JSON_OBJECT, ChatShape, OpenaiDialect
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Sampling
 from tests.backends.asking import reply_of, up

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.http.testing import SendingError, Standing, read_completion
-from mac_runner.backends.testing import WITHHELD, Redactor
+from mac_runner.backends.testing import WITHHELD, Redactor, SendingError, Standing, read_completion
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonObject, JsonValue, PolicySpan, Reply, TokenCount, TokenTrace
 

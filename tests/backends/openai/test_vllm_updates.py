@@ -11,7 +11,7 @@ from struct import pack
 import pytest
 from yarl import URL
 
-from mac_runner.backends.http.testing import Answer, SendingError, Sent, VllmWeights
+from mac_runner.backends.testing import Answer, SendingError, Sent, VllmWeights
 from mac_runner.errors import EngineDeadError, StaleVersionError, WeightMismatchError, WeightUpdateError
 from mac_runner.types import PolicySpan
 from mac_runner.weights import WeightUpdate

@@ -21,8 +21,7 @@ from typing import Any
 
 import pytest
 
-from mac_runner.backends.vllm import VllmConfig, backend, child
-from mac_runner.backends.vllm.testing import (
+from mac_runner.backends.testing import (
     OF_A_PROCESS,
     EngineLog,
     ProcessLogs,
@@ -31,6 +30,7 @@ from mac_runner.backends.vllm.testing import (
     cause_in,
     handing_on,
 )
+from mac_runner.backends.vllm import VllmConfig, backend, child
 from mac_runner.errors import ConfigError
 from tests.kit import StridingClock
 from tests.patience import LIMIT_S, wait_for

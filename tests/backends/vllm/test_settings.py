@@ -8,8 +8,7 @@ from typing import Literal, cast
 import pytest
 from pydantic import BaseModel, field_validator
 
-from mac_runner.backends.vllm import VllmConfig
-from mac_runner.backends.vllm.testing import (
+from mac_runner.backends.testing import (
     Capacity,
     EngineConfig,
     argument_names,
@@ -22,6 +21,7 @@ from mac_runner.backends.vllm.testing import (
     objections,
     refusals,
 )
+from mac_runner.backends.vllm import VllmConfig
 from mac_runner.config import AgentDefinition
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject

@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from mac_runner.backends.testing import ChatShape, Rendered, Renderer, renderers_for
-from mac_runner.backends.vllm.testing import (
+from mac_runner.backends.testing import (
+    ChatShape,
     ErrorClasses,
+    Rendered,
+    Renderer,
     Tokenizer,
     is_free_to_think,
     renderer_for,
+    renderers_for,
     reply_of,
     sampling_settings,
 )

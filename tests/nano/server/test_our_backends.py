@@ -14,8 +14,7 @@ import pytest
 
 from mac_runner.backends import Backend
 from mac_runner.backends.ollama import OllamaConfig
-from mac_runner.backends.ollama.testing import OllamaBackend
-from mac_runner.backends.testing import held
+from mac_runner.backends.testing import OllamaBackend, held
 from mac_runner.clock import SystemClock
 from mac_runner.config import AgentDefinition, ModelDefinition
 from mac_runner.errors import ConfigError, RequestRefusedError

@@ -14,8 +14,8 @@ import pytest
 from safetensors.torch import load_file
 
 from mac_runner import errors
-from mac_runner.backends.http.testing import HttpBackend, OpenaiDialect, ServerWeights
 from mac_runner.backends.openai import OpenaiConfig
+from mac_runner.backends.testing import HttpBackend, OpenaiDialect, ServerWeights
 from mac_runner.clock import SystemClock
 from mac_runner.nano import WeightSender
 from mac_runner.types import PolicySpan, Reply, Sampling
