@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import ClassVar, Final, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
@@ -36,11 +36,15 @@ from mac_runner.backends.http.errors import (
     reply_to,
     retry_after_s,
 )
-from mac_runner.backends.http.settings import ServedConfig
 from mac_runner.backends.redaction import Redactor, bearer
 from mac_runner.errors import Verdict
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Reply, Request, Sampling, Turn
+
+if TYPE_CHECKING:
+    from mac_runner.backends.anthropic import AnthropicConfig
+    from mac_runner.backends.ollama import OllamaConfig
+    from mac_runner.backends.openai import OpenaiConfig
 
 T = TypeVar("T")
 
@@ -154,7 +158,7 @@ class Dialect(ABC):
 
     servers: tuple[str, ...]
     """The addresses that the file lists, all alike."""
-    config: ServedConfig
+    config: OpenaiConfig | AnthropicConfig | OllamaConfig
     """The settings of the model's section."""
     path: str
     """Where completions are, below the URL of a server."""

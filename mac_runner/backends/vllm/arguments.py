@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from mac_runner.backends.redaction import clipped
-from mac_runner.backends.vllm.settings import VllmConfig
+from mac_runner.backends.vllm import VllmConfig
 from mac_runner.config import AgentDefinition, allowed
 from mac_runner.errors import ConfigError, MissingPackageError, boundary
 from mac_runner.extras import install_command

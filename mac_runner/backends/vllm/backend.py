@@ -28,6 +28,7 @@ from mac_runner.backends.chat_template import (
 )
 from mac_runner.backends.http.errors import names_form
 from mac_runner.backends.updates import OneAtATime, check_against, find_weights, place
+from mac_runner.backends.vllm import VllmConfig
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments, find_release, refusals, too_old
 from mac_runner.backends.vllm.library import (
     Capacity,
@@ -45,7 +46,6 @@ from mac_runner.backends.vllm.library import (
     tags_of,
 )
 from mac_runner.backends.vllm.process_logs import PROCESS_LOGS, EngineLog
-from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.errors import (
     ConfigError,
     EngineDeadError,

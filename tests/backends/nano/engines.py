@@ -8,8 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from mac_runner.backends.nano import NanoConfig
-from mac_runner.backends.nano.backend import NanoBackend
+from mac_runner.backends.nano import NanoBackend, NanoConfig
 from mac_runner.clock import SystemClock
 from mac_runner.config import AgentDefinition
 from mac_runner.types import JsonObject, JsonValue

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 import mac_runner
 from mac_runner import Broadcast, Policy
-from mac_runner.backends.nano.backend import NanoBackend
+from mac_runner.backends.nano import NanoBackend
 from mac_runner.checkpoints import digest_of
 from mac_runner.errors import (
     BroadcastError,
