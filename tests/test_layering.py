@@ -77,7 +77,7 @@ PLACES: dict[str, set[str]] = {
     # Time is passed in, so that tests can simulate it.
     "read the time": {"clock.py"},
     # `http.errors` keeps the original for verdicts beside the quotation; the parser of `vllm` has no key.
-    "quote a server": {"backends/http/errors.py", "backends/redaction.py", "backends/vllm/arguments.py"},
+    "quote a server": {"backends/http/errors.py", "backends/redaction.py", "backends/vllm/backend.py"},
     "open files": {
         # The only file that writes, so that a test can make it fail.
         "store/disk.py",

@@ -73,8 +73,9 @@ from mac_runner.backends.redaction import (
     redacting,
 )
 from mac_runner.backends.scripted import SPEC, ScriptedBackend, ScriptedConfig
-from mac_runner.backends.vllm.arguments import (
+from mac_runner.backends.vllm.backend import (
     Release,
+    VllmBackend,
     argument_names,
     check_keys,
     check_version,
@@ -84,7 +85,6 @@ from mac_runner.backends.vllm.arguments import (
     objections,
     refusals,
 )
-from mac_runner.backends.vllm.backend import VllmBackend
 from mac_runner.backends.vllm.child import OF_A_PROCESS, handing_on
 from mac_runner.backends.vllm.library import (
     Capacity,

@@ -45,8 +45,7 @@ class VllmConfig(Section):
 
 
 def _build(request: BackendRequest[VllmConfig]) -> Backend:
-    from mac_runner.backends.vllm.arguments import objections
-    from mac_runner.backends.vllm.backend import VllmBackend
+    from mac_runner.backends.vllm.backend import VllmBackend, objections
 
     request.check_agents(objections)
     return VllmBackend(request)

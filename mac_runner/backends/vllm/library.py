@@ -50,7 +50,6 @@ class EngineTokenizer(Tokenizer, Protocol):
     @property
     def all_special_tokens(self) -> Sequence[str]:
         """The tokens that the engine leaves out of a text by default."""
-        ...
 
 
 class ReasoningParser(Protocol):
@@ -58,7 +57,6 @@ class ReasoningParser(Protocol):
 
     def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:
         """Whether no thought is open, so that the reply is held to its form from its first token."""
-        ...
 
 
 class Completion(Protocol):
@@ -144,31 +142,25 @@ class Engine(Protocol):
         reasoning_parser_kwargs: Mapping[str, object] | None = None,
     ) -> AsyncGenerator[Output, None]:
         """The outputs of one request; closing or cancelling it removes the request from the engine."""
-        ...
 
     async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         """Empty the prefix cache. Running requests are computed again where that is asked for."""
-        ...
 
     async def pause_generation(self, *, mode: str) -> None:
         """Take no step until it is resumed; `keep` leaves requests as they are."""
-        ...
 
     async def resume_generation(self) -> None: ...
 
     async def collective_rpc(self, method: str, *, kwargs: Mapping[str, str]) -> object:
         """Call a method of each worker."""
-        ...
 
     async def update_weight_version(self, new_version: str) -> None:
         """Say which version the weights have; replies carry it."""
-        ...
 
     def get_tokenizer(self) -> EngineTokenizer: ...
 
     def shutdown(self) -> None:
         """End the engine's processes, first in good order and after seconds by force, which is not waited for."""
-        ...
 
 
 def kill(engine: Engine) -> None:
