@@ -224,7 +224,7 @@ def saturated(bench: Bench, policy: str) -> JsonObject:
         peek = POLICIES[policy]
         if peek is not None:
             stack.enter_context(mock.patch.object(Endpoints, "peek", peek))
-            stack.enter_context(mock.patch.object(Endpoints, "has_free_slot", return_value=True))
+            stack.enter_context(mock.patch.object(Endpoint, "has_free_slot", new=True))
             stack.enter_context(mock.patch.object(Endpoints, "lookahead", 0))
         load, _ = bench.play([engine.url for engine in engines])
         return figures_of(load, engines)

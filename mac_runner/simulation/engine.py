@@ -179,8 +179,8 @@ class ModelledEngine(Backend):
         endpoints, now_s = self._endpoints, self._clock.monotonic_s()
         endpoint = endpoints.choose(request.conversation, now_s=now_s)
         assert endpoint is not None, "all lanes are up"
-        if endpoints.has_free_slot(endpoint) or len(endpoints.all) == 1:
-            endpoints.begin(endpoint, now_s)
+        if endpoint.has_free_slot or len(endpoints.all) == 1:
+            endpoint.begin(now_s)
             return endpoint, 0.0
         with uncharged():
             found = await self._line.join(request.conversation, request.request_id)

@@ -225,7 +225,6 @@ class DataPlane(Backend):
         """Send nothing there any more. Requests in flight there go on, or fail by themselves."""
         self._give_up(url)
         endpoint = self.endpoints.remove(url)
-        self.log.forget(endpoint)
         self._targets.pop(url, None)
         self._probing.pop(endpoint, None)
 
@@ -267,7 +266,7 @@ class DataPlane(Backend):
             return await self._ask(endpoint, request, waited_s=self._clock.monotonic_s() - since_s)
 
     def _taken(self, endpoint: Endpoint) -> Endpoint:
-        self.endpoints.begin(endpoint, self._clock.monotonic_s())
+        endpoint.begin(self._clock.monotonic_s())
         return endpoint
 
     def _at_lane(self, lane: str) -> Endpoint:
@@ -282,7 +281,7 @@ class DataPlane(Backend):
         while True:
             now_s = self._clock.monotonic_s()
             endpoint = self.endpoints.choose(request.conversation, request.request_id, now_s)
-            if endpoint is not None and self.endpoints.has_free_slot(endpoint):
+            if endpoint is not None and endpoint.has_free_slot:
                 return self._taken(endpoint)
             if not self.endpoints.is_any_up:
                 raise self._none_up()

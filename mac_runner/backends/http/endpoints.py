@@ -1,16 +1,11 @@
-"""The endpoints of a model: where the next request goes, and what the user reads about them.
+"""The endpoints of a model: where the next request goes (pure), and what the user reads about them.
 
 A conversation has a home, where its prefix is cached; a new one gets the endpoint with the least in flight. If the home
 has its slots full and another endpoint has a free one, the request goes there, and the home stays. If all slots are
-full, it waits in line for a slot, if possible one at home. A request that was
-not answered goes to another endpoint next, if there is one: otherwise an endpoint that fails at once would always have
-the least in flight. An endpoint that keeps failing is set aside, and its conversations get new homes. After a rest,
-which doubles each time, it is due: one small request (the canary) then decides whether it is up again.
-
-Endpoints can be added, removed, and reported up or down by a program that knows more of them, such as the one that runs
-their processes. One that was reported down stays so until it is reported up.
-
-`Endpoints` is pure: the caller passes the time. `EndpointLog` writes the lines about endpoints that come and go.
+full, it waits in line for a slot, if possible one at home. A request that was not answered goes to another endpoint
+next: otherwise one that fails at once would always have the least in flight. An endpoint that keeps failing is set
+aside, and its conversations get new homes. After a rest, which doubles each time, one small request (the canary)
+decides whether it is up again. One that the program that runs it reports down stays so until it is reported up.
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ import asyncio
 import math
 import sys
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
@@ -94,6 +89,10 @@ class Endpoint:
     silence: Silence = field(default_factory=lambda: Silence())
     sendings: set[asyncio.Timeout] = field(default_factory=set)
     """What cuts off each request in flight."""
+    is_told_down: bool = False
+    """The user has read that it was set aside."""
+    told_at_s: dict[str, float] = field(default_factory=dict)
+    """When the user read the last line about it, by the kind of line."""
 
     @property
     def is_up(self) -> bool:
@@ -105,8 +104,18 @@ class Endpoint:
         return self.rest_until_s is None and not self.is_held and self.reserved_for is None
 
     @property
+    def has_free_slot(self) -> bool:
+        return self.in_flight < self.width
+
+    @property
     def label(self) -> str:
         return self.lane or self.url
+
+    def begin(self, now_s: float) -> None:
+        """A request takes one of its slots."""
+        if not self.in_flight:
+            self.silence.since_s = self.silence.checked_s = now_s
+        self.in_flight += 1
 
     def mark_answered(self) -> bool:
         """Forget its faults, now that it answered. Returns whether it had been set aside."""
@@ -181,9 +190,6 @@ class Silence:
     has_answered: bool = False
     has_counters: bool = False
     """Its page /metrics counts tokens, so that a silence can be judged."""
-
-    def begin(self, now_s: float) -> None:
-        self.since_s = self.checked_s = now_s
 
     def end(self, now_s: float) -> None:
         self.longest_s = max(self.longest_s, now_s - self.since_s)
@@ -265,7 +271,6 @@ class Endpoints:
 
     @property
     def slots(self) -> int:
-        """How many requests those that are open serve at once."""
         return sum(endpoint.width for endpoint in self._open)
 
     @property
@@ -294,12 +299,12 @@ class Endpoints:
         failed = self._failed.get(request_id, ())
         if home is None or not home.is_open:
             return self._least([one for one in self._open if one not in failed]) or self._least(self._open)
-        if home.in_flight < home.width and home not in failed:
+        if home.has_free_slot and home not in failed:
             return home
         others = [one for one in self._open if one not in failed and one.paused_until_s <= now_s]
         if home in failed:
             return self._least(others) or home
-        return self._least([one for one in others if one.in_flight < one.width]) or home
+        return self._least([one for one in others if one.has_free_slot]) or home
 
     def choose(self, conversation: str, request_id: str = "", now_s: float = math.inf) -> Endpoint | None:
         """Where a request of `conversation` goes; None when no endpoint is open."""
@@ -312,8 +317,9 @@ class Endpoints:
         return endpoint
 
     @staticmethod
-    def _least(endpoints: Collection[Endpoint]) -> Endpoint | None:
-        return min(endpoints, key=_load, default=None)
+    def _least(endpoints: Iterable[Endpoint]) -> Endpoint | None:
+        """The one with the least in flight, then with the fewest homes, for its width."""
+        return min(endpoints, key=lambda one: (one.in_flight / one.width, one.conversations / one.width), default=None)
 
     def reserve(self, request_id: str) -> Endpoint | None:
         """Keep the endpoint with the least in flight for one request alone, until `release`.
@@ -367,19 +373,6 @@ class Endpoints:
         if self._failed:
             self._failed.pop(request_id, None)
 
-    def begin(self, endpoint: Endpoint, now_s: float) -> None:
-        """A request takes one of its slots."""
-        if not endpoint.in_flight:
-            endpoint.silence.begin(now_s)
-        endpoint.in_flight += 1
-
-    def has_free_slot(self, endpoint: Endpoint) -> bool:
-        return endpoint.in_flight < endpoint.width
-
-    @property
-    def free(self) -> list[Endpoint]:
-        return [endpoint for endpoint in self._open if endpoint.in_flight < endpoint.width]
-
     def home_of(self, conversation: str) -> Endpoint | None:
         return self._homes.get(conversation)
 
@@ -407,10 +400,6 @@ class Endpoints:
             left.conversations -= 1
 
 
-def _load(endpoint: Endpoint) -> tuple[float, float]:
-    return (endpoint.in_flight / endpoint.width, endpoint.conversations / endpoint.width)
-
-
 @dataclass(slots=True, eq=False)
 class Waiting:
     """A request in line. It is woken with its endpoint, or with None to look again."""
@@ -435,9 +424,6 @@ class Line:
         self._waiting: dict[Waiting, None] = {}
         self._at_home: dict[Endpoint | None, dict[Waiting, None]] = {}
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
     async def join(self, conversation: str, request_id: str) -> Endpoint | None:
         """Wait for a slot. It is taken when this returns; None: look again."""
         home = self._endpoints.home_of(conversation)
@@ -455,19 +441,19 @@ class Line:
 
     def fill(self, endpoint: Endpoint, now_s: float) -> None:
         """Hand out the free slots of `endpoint`."""
-        while self._waiting and endpoint.is_open and self._endpoints.has_free_slot(endpoint):
+        while self._waiting and endpoint.is_open and endpoint.has_free_slot:
             one = self._best(endpoint, now_s)
             if one is None:
                 return
             self._remove(one)
-            self._endpoints.begin(endpoint, now_s)
+            endpoint.begin(now_s)
             one.woken.set_result(endpoint)
 
     def change(self, now_s: float) -> None:
         """Another set of endpoints is open: their free slots are handed out, and if none is up, all look again."""
         if not self._waiting:
             return
-        for endpoint in self._endpoints.free:
+        for endpoint in self._endpoints.all:
             self.fill(endpoint, now_s)
         if not self._endpoints.is_any_up:
             waiting, self._waiting, self._at_home = self._waiting, {}, {}
@@ -499,9 +485,6 @@ class EndpointLog:
         self._name = name
         self._clock = clock
         self._say = say
-        self._down_at_s: dict[Endpoint, float] = {}
-        self._busy_at_s: dict[Endpoint, float] = {}
-        self._down: set[Endpoint] = set()
 
     def unfit(self, endpoint: Endpoint, trouble: str) -> None:
         self._note_down(endpoint, f"{trouble}; it is tried again while the others serve")
@@ -511,17 +494,15 @@ class EndpointLog:
         self._note_down(endpoint, f"is set aside ({why}); {next_step}")
 
     def up(self, endpoint: Endpoint) -> None:
-        if endpoint in self._down:
-            self._down.remove(endpoint)
+        if endpoint.is_told_down:
+            endpoint.is_told_down = False
             self.say(endpoint, " serves again")
-
-    def forget(self, endpoint: Endpoint) -> None:
-        self._down.discard(endpoint)
-        self._down_at_s.pop(endpoint, None)
-        self._busy_at_s.pop(endpoint, None)
 
     def busy(self, endpoint: Endpoint, why: str) -> None:
         self._note_busy(endpoint, f" turns requests away ({why}); they are sent again")
+
+    def unsent(self, endpoint: Endpoint, why: str) -> None:
+        self._note_busy(endpoint, f": {why}; its requests are sent again")
 
     def reshaped(self, endpoint: Endpoint) -> None:
         shape = endpoint.shape
@@ -529,24 +510,21 @@ class EndpointLog:
         ways += ["neighbours of one role only as one message" if shape.must_alternate else ""]
         self.say(endpoint, f" takes {'; '.join(filter(None, ways))}")
 
-    def unsent(self, endpoint: Endpoint, why: str) -> None:
-        self._note_busy(endpoint, f": {why}; its requests are sent again")
-
     def _note_down(self, endpoint: Endpoint, text: str) -> None:
-        if endpoint not in self._down and self._is_time(self._down_at_s, endpoint):
-            self._down.add(endpoint)
+        if not endpoint.is_told_down and self._is_due("down", endpoint):
+            endpoint.is_told_down = True
             self.say(endpoint, f" {text}")
 
     def _note_busy(self, endpoint: Endpoint, text: str) -> None:
-        if self._is_time(self._busy_at_s, endpoint):
+        if self._is_due("busy", endpoint):
             self.say(endpoint, text)
 
-    def _is_time(self, said_at_s: dict[Endpoint, float], endpoint: Endpoint) -> bool:
-        """Whether a line about it is due, which then is said."""
+    def _is_due(self, kind: str, endpoint: Endpoint) -> bool:
+        """Whether a line of this kind is due, which then is said."""
         now_s = self._clock.monotonic_s()
-        is_due = now_s - said_at_s.get(endpoint, -math.inf) >= ENDPOINT_SAY_INTERVAL_S
+        is_due = now_s - endpoint.told_at_s.get(kind, -math.inf) >= ENDPOINT_SAY_INTERVAL_S
         if is_due:
-            said_at_s[endpoint] = now_s
+            endpoint.told_at_s[kind] = now_s
         return is_due
 
     def say(self, endpoint: Endpoint, text: str) -> None:

@@ -95,7 +95,7 @@ def play(*, is_sticky: bool, servers: int = 8, slots: int = 8, turns: int = 6) -
     with pytest.MonkeyPatch.context() as patch:
         if is_sticky:
             patch.setattr(Endpoints, "peek", _at_home)
-            patch.setattr(Endpoints, "has_free_slot", lambda _self, _endpoint: True)
+            patch.setattr(Endpoint, "has_free_slot", True)
         return simulate(program)
 
 

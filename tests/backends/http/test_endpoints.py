@@ -237,14 +237,14 @@ def test_a_server_that_comes_and_goes_all_the_time_is_told_of_now_and_then(one: 
 def test_what_is_told_of_servers(snapshot: SnapshotAssertion) -> None:
     """One that goes and comes back, one that was silent from the start, and a lane, which is left to its fleet."""
     said: list[str] = []
-    one, lane = Endpoint("http://one/v1"), Endpoint("http://lane/v1", lane="m@0")
+    lane = Endpoint("http://lane/v1", lane="m@0")
     unfit = EndpointLog.unfit, "does not answer (no connection)"
     for first, words in ((EndpointLog.down, "no connection"), unfit):
-        news = EndpointLog("m", HandClock(), said.append)
-        first(news, one, words)
-        news.up(one)
+        news, server = EndpointLog("m", HandClock(), said.append), Endpoint("http://one/v1")
+        first(news, server, words)
+        news.up(server)
     EndpointLog("m", HandClock(), said.append).down(lane, "no connection")
-    clock = HandClock()
+    clock, one = HandClock(), Endpoint("http://one/v1")
     news = EndpointLog("m", clock, said.append)
     for _ in range(10):  # Now and then.
         news.busy(one, "status 429: slow down")
