@@ -108,6 +108,7 @@ def apart(text: str, thought: str = "") -> tuple[str, str | None]:
 
     `thought` is one that the engine took out of the text itself; otherwise the text may begin with it.
     """
+    text, thought = _scalars_only(text), _scalars_only(thought)
     begun = text.lstrip()
     if channels := _channels(begun):
         finals = [said for name, said in channels if name == "final"]
@@ -121,6 +122,11 @@ def apart(text: str, thought: str = "") -> tuple[str, str | None]:
         if end:
             return text.lstrip(), thought.strip() or None
     return text or OPEN_THOUGHT, thought.strip() or None
+
+
+def _scalars_only(text: str) -> str:
+    """`text` with each half of a surrogate pair replaced: JSON can spell one, UTF-8 cannot."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 _CHANNEL: Final = re.compile(r"(?:<\|start\|>)?(?:assistant)?<\|channel\|>")

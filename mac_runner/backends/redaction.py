@@ -1,7 +1,6 @@
 """What servers and engines say, made fit to keep or to quote, and keys: read, and withheld from all of that. Pure.
 
-`scalars_only` is for replies, `clipped` for errors; `tokens_of` and `own_reason` read what stands beside a reply, in
-whatever form.
+`clipped` is for errors; `tokens_of` and `own_reason` read what stands beside a reply, in whatever form.
 
 A server or a proxy may repeat the key anywhere: in an error, a header, a page, a reply. Each text of a server that
 enters an error or a message for the user passes `Redactor.quoted`, which withholds the whole quotation where it repeats
@@ -77,13 +76,6 @@ ENGINE_ERROR_CHARS_MAX: Final = 300
 ENGINE_TOKENS_MAX: Final = 1 << 40
 """A token count beyond this counts nothing."""
 _REASON_CHARS_MAX: Final = 40
-
-
-def scalars_only(text: str) -> str:
-    """`text` with each half of a surrogate pair replaced: JSON can spell one, UTF-8 cannot."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def clipped(text: str, chars_max: int = ENGINE_ERROR_CHARS_MAX) -> str:

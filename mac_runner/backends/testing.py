@@ -20,7 +20,7 @@ from mac_runner.backends.chat_template import (
 )
 from mac_runner.backends.dialects.anthropic import DECLINED, AnthropicDialect
 from mac_runner.backends.dialects.ollama import OllamaDialect
-from mac_runner.backends.dialects.openai import OpenaiDialect, read_completion
+from mac_runner.backends.dialects.openai import OpenaiDialect
 from mac_runner.backends.factory import build_backend
 from mac_runner.backends.fleet import NANO_ARGS, filled, flag_of
 from mac_runner.backends.fleet.backend import FleetBackend

@@ -32,7 +32,7 @@ from mac_runner.backends.chat_template import (
 )
 from mac_runner.backends.http.answer import Dialect, converted, encoded, malformed, refused
 from mac_runner.backends.http.errors import ErrorBody, Meaning
-from mac_runner.backends.redaction import Redactor, own_reason, scalars_only, token_count, tokens_of
+from mac_runner.backends.redaction import Redactor, own_reason, token_count, tokens_of
 from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.errors import FormRefusedError
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Message, Prompt, Reply, Request, Sampling
@@ -116,7 +116,7 @@ class AnthropicDialect(Dialect):
         if stop == "refusal" and not said.strip():
             details = message.stop_details
             said = (details and details.explanation) or DECLINED
-        text, thinking = apart(scalars_only(said), scalars_only(thought))
+        text, thinking = apart(said, thought)
         if not text and reason is FinishReason.LENGTH:
             text = OPEN_THOUGHT  # All tokens went into a thought that is not shown.
         if not text and stop not in _REASONS:
@@ -126,8 +126,8 @@ class AnthropicDialect(Dialect):
         cached = usage.get("cache_read_input_tokens")
         parts = (usage.get("input_tokens"), usage.get("cache_creation_input_tokens"), cached)
         return Reply(
-            text=redactor.reply(text),
-            thinking=None if thinking is None else redactor.reply(thinking),
+            text=text,
+            thinking=thinking,
             finish_reason=reason,
             tokens=tokens_of(prompt=sum(map(token_count, parts)), completion=usage.get("output_tokens"), cached=cached),
         )

@@ -34,7 +34,7 @@ from mac_runner.backends.http.answer import (
 )
 from mac_runner.backends.http.errors import ErrorBody, Meaning
 from mac_runner.backends.ollama import OllamaConfig
-from mac_runner.backends.redaction import Redactor, own_reason, scalars_only, tokens_of
+from mac_runner.backends.redaction import Redactor, own_reason, tokens_of
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Prompt, Reply, Request, Sampling, TokenCount
 
@@ -126,13 +126,8 @@ class OllamaDialect(Dialect):
         content = chat.message.content or ""
         if request.prompt.schema is None and request.prompt.choices is not None:
             content = _unquoted(content)
-        text, thought = apart(scalars_only(content), scalars_only(chat.message.thinking or ""))
-        return Reply(
-            text=redactor.reply(text),
-            thinking=None if thought is None else redactor.reply(thought),
-            finish_reason=finish_reason,
-            tokens=tokens,
-        )
+        text, thinking = apart(content, chat.message.thinking or "")
+        return Reply(text=text, thinking=thinking, finish_reason=finish_reason, tokens=tokens)
 
 
 def _finish_reason(chat: _Chat, sampling: Sampling, tokens: TokenCount, redactor: Redactor) -> FinishReason:

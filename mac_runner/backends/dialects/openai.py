@@ -37,7 +37,7 @@ from mac_runner.backends.http.answer import (
 )
 from mac_runner.backends.http.errors import ErrorBody, Meaning
 from mac_runner.backends.openai import OpenaiConfig
-from mac_runner.backends.redaction import Redactor, own_reason, scalars_only, token_count, tokens_of
+from mac_runner.backends.redaction import Redactor, own_reason, token_count, tokens_of
 from mac_runner.backends.updates import policy_of
 from mac_runner.errors import Verdict
 from mac_runner.problems import CONFIG_NAMES_MAX
@@ -268,16 +268,12 @@ def read_completion(body: JsonObject, *, has_tokens: bool, redactor: Redactor) -
     finish_reason = _finish_reason(choice.finish_reason, redactor)
     usage = _object(completion.usage)
     said, thought = _said(choice, finish_reason, usage, redactor)
-    text, thinking = apart(scalars_only(said), scalars_only(thought))
+    text, thinking = apart(said, thought)
     if not text and finish_reason not in _REASONS.values():
         raise malformed(f"finish_reason is {finish_reason}, and there is no text")
-    shown = redactor.reply(text)
-    shown_thinking = None if thinking is None else redactor.reply(thinking)
-    if has_tokens and (shown, shown_thinking) != (text, thinking):
-        raise malformed("it repeats the key, and so would its token ids")
     return Reply(
-        text=shown,
-        thinking=shown_thinking,
+        text=text,
+        thinking=thinking,
         finish_reason=finish_reason,
         tokens=tokens_of(
             prompt=usage.get("prompt_tokens"),

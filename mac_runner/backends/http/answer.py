@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, NoReturn, TypeVar
@@ -191,7 +191,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def reply(self, body: JsonObject, request: Request, redactor: Redactor) -> Reply:
-        """The reply in an answer without an error."""
+        """The reply in an answer without an error, with all that it says."""
 
     def lack(self, _body: JsonObject, _redactor: Redactor) -> str | None:
         """Why a server with this look page cannot serve the model; None if it may, or the page does not say."""
@@ -227,7 +227,7 @@ def read_answer(
         body = decode(answer.body, redactor)
         failed = dialect.error_in(body)
         if failed is None:
-            return dialect.reply(body, request, redactor)
+            return _withheld(dialect.reply(body, request, redactor), redactor)
         error = error_body_in(failed, redactor)
         status = dialect.status_in(error)
     else:
@@ -235,7 +235,7 @@ def read_answer(
         status = answer.status
     refusal = refusal_of(status, error)
     if (reply := reply_to(refusal, error)) is not None:
-        return reply
+        return _withheld(reply, redactor)
     if refusal is Refusal.FORM and not request.prompt.is_constrained:
         refusal = None
     if refusal is not None:
@@ -247,6 +247,17 @@ def read_answer(
             status=status,
         )
     raise _fault(answer, status, error, dialect, now(), redactor)
+
+
+def _withheld(reply: Reply, redactor: Redactor) -> Reply:
+    """The reply without a text that repeats a key. Raises SendingError where its token ids would repeat it too."""
+    text = redactor.reply(reply.text)
+    thinking = None if reply.thinking is None else redactor.reply(reply.thinking)
+    if (text, thinking) == (reply.text, reply.thinking):
+        return reply
+    if reply.trace is not None:
+        raise malformed("it repeats the key, and so would its token ids")
+    return replace(reply, text=text, thinking=thinking)
 
 
 def page_of(answer: Answer, dialect: Dialect, now: datetime, redactor: Redactor) -> JsonObject:

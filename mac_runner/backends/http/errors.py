@@ -30,7 +30,7 @@ from enum import Enum
 from typing import Final
 
 from mac_runner.backends.chat_template import OPEN_THOUGHT, ChatShape, apart
-from mac_runner.backends.redaction import ENGINE_ERROR_CHARS_MAX, Redactor, clipped, scalars_only
+from mac_runner.backends.redaction import ENGINE_ERROR_CHARS_MAX, Redactor, clipped
 from mac_runner.errors import RETRY_AFTER_S_MAX
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Message, Reply
 
@@ -125,7 +125,7 @@ class ErrorBody:
     status: int | None = None
     """The HTTP status that the body itself names; with status 200 this one decides."""
     generation: str = ""
-    """The reply that the model had made when the server gave the request up, withheld if it repeats a key (Groq)."""
+    """The reply that the model had made when the server gave the request up (Groq)."""
 
 
 def error_body_of(body: bytes, redactor: Redactor) -> ErrorBody:
@@ -164,7 +164,7 @@ def error_body_in(body: JsonObject, redactor: Redactor) -> ErrorBody:
         ),
         param=clipped(param) if isinstance(param := error.get("param", found.get("param")), str) else "",
         status=next(filter(None, (_status(error.get(name)) for name in ("code", "status", "status_code"))), None),
-        generation=redactor.reply(scalars_only(_words(error.get("failed_generation", found.get("failed_generation"))))),
+        generation=_words(error.get("failed_generation", found.get("failed_generation"))),
     )
 
 

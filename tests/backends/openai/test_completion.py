@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from mac_runner.backends.testing import WITHHELD, Redactor, SendingError, Standing, read_completion
+from mac_runner.backends.openai import OpenaiConfig
+from mac_runner.backends.testing import (
+    CANARY,
+    WITHHELD,
+    Answer,
+    OpenaiDialect,
+    Redactor,
+    SendingError,
+    Standing,
+    read_answer,
+)
 from mac_runner.errors import Verdict
+from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import FinishReason, JsonObject, JsonValue, PolicySpan, Reply, TokenCount, TokenTrace
 
 KEY = "sk-canary-0123456789"
@@ -20,7 +33,9 @@ def plain(text: str, finish_reason: str = "stop", **choice: JsonValue) -> JsonOb
 
 
 def read(body: JsonObject, *, has_tokens: bool = False, key: str | None = None) -> Reply:
-    return read_completion(body, has_tokens=has_tokens, redactor=Redactor(key))
+    dialect = OpenaiDialect(OpenaiConfig(model="m", base_urls=("http://a/v1",)), has_tokens=has_tokens)
+    answer = Answer(status=200, body=json.dumps(body).replace("Infinity", "1e999").encode())
+    return read_answer(answer, CANARY, dialect, now=SimulatedClock().utc_now, redactor=Redactor(key))
 
 
 def fault(body: JsonObject) -> SendingError:
@@ -151,7 +166,7 @@ def test_tokens_are_as_the_server_counts_them_or_none() -> None:
 
 
 def test_count_that_counts_nothing_is_unknown_and_the_reply_is_read_all_the_same() -> None:
-    odds: list[JsonValue] = [9.5, -1, -1.0, float("inf"), float("nan"), 1e300, 10**30, True, "7", [7], {"a": 7}]
+    odds: list[JsonValue] = [9.5, -1, -1.0, float("inf"), 1e300, 10**30, True, "7", [7], {"a": 7}]
     for odd in odds:
         usage: JsonObject = {
             "prompt_tokens": 9,
@@ -201,7 +216,7 @@ def test_trace_with_another_number_of_logprobs_is_malformed() -> None:
 
 def test_reply_with_token_ids_that_repeats_the_key_is_malformed() -> None:
     """The token ids would give the key away."""
-    body = chat(f"You sent {KEY}.") | {"prompt_token_ids": []}
+    body = plain(f"You sent {KEY}.", token_ids=[7, 8], prompt_token_ids=[1, 2, 3], logprobs=LIKELY)
 
     assert read(body, key=KEY).text == WITHHELD
     with pytest.raises(SendingError, match="repeats the key"):
