@@ -12,11 +12,10 @@ from mac_runner.runs.recorded import ended_row
 from mac_runner.store import read_run
 from mac_runner.store.identity import listed
 from mac_runner.store.run import lost_words
-from mac_runner.viewer.conversation_data import private_of
+from mac_runner.viewer.conversation_data import private_of, single_page
 from mac_runner.viewer.outgoing import Outgoing
 from mac_runner.viewer.publish import Publication, PublishRequest, publish
-from mac_runner.viewer.run_source import RunSource
-from mac_runner.viewer.single import single_page
+from mac_runner.viewer.source import RunSource
 
 
 def publish_pages(request: PublishRequest) -> Exit:

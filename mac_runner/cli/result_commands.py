@@ -15,7 +15,7 @@ from mac_runner.cli.view import view, view_beside_run
 from mac_runner.data.files import CSV
 from mac_runner.reports import ALL
 from mac_runner.runs.export import ALL_FORMATS, ExportRequest
-from mac_runner.viewer.listening import Address
+from mac_runner.viewer.guard import Address
 
 
 @click.command(name="status")

@@ -22,7 +22,7 @@ from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store import has_run, is_grid
 from mac_runner.threads import on_thread
-from mac_runner.viewer.listening import Address, Opening, listening_at, url_of
+from mac_runner.viewer.guard import Address, Opening, listening_at, url_of
 
 _END_S: Final = 5.0
 """So long the process of the pages may take to end."""
@@ -33,8 +33,8 @@ def view(directory: Path, address: Address, *, is_opened: bool, is_trusted: bool
     """Serve the pages of a run or a grid until a signal."""
     # Here, because every verb would wait for the HTTP library.
     from mac_runner.runs.event_loop import rare_collections
-    from mac_runner.viewer.run_source import SLICE_S, RunSource
     from mac_runner.viewer.server import Viewer
+    from mac_runner.viewer.source import SLICE_S, RunSource
 
     address.check()
     if not is_grid(directory) and not has_run(directory):
@@ -111,8 +111,8 @@ def _ended(process: subprocess.Popen[bytes]) -> str:
 def view_beside_run(directory: Path, descriptor: int, *, is_opened: bool) -> Exit:
     """Serve the pages of a run that another process plays, until standard input ends."""
     from mac_runner.runs.event_loop import rare_collections
-    from mac_runner.viewer.run_source import SLICE_S, RunSource
     from mac_runner.viewer.server import Viewer
+    from mac_runner.viewer.source import SLICE_S, RunSource
 
     os.nice(_NICE)
     if not (token := sys.stdin.buffer.readline().decode().strip()):

@@ -1,27 +1,53 @@
-"""What the pages of one conversation need, for files: its view, those of its seats, and its turns as each of them."""
+"""One conversation for files: what its pages need, and one page of it that can be mailed (`mac-run show --html`).
+
+The script and the stylesheet are inside that page, allowed by their digests alone, and the data are Base64 in elements
+that no browser runs. The page asks no host for anything.
+"""
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
+from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from msgspec.structs import replace
 
 from mac_runner.errors import MacRunnerError
-from mac_runner.reports.turns import objects
+from mac_runner.reports import listed
+from mac_runner.reports.turns import objects, readable
 from mac_runner.runs.replays import Replays
 from mac_runner.store import Disk, Run
 from mac_runner.store.leases import places_of_work
 from mac_runner.store.lock import read_owner
 from mac_runner.store.machine import Machine
+from mac_runner.store.records import row_id
 from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject
-from mac_runner.view_model import ConversationView
+from mac_runner.view_model import ConversationView, RunPage
 from mac_runner.viewer.outgoing import NO_PROMPTS, Outgoing, Private, addresses_in, hosts_in
+from mac_runner.viewer.packing import (
+    CONVERSATION,
+    SCRIPT_LINK,
+    STYLE_LINK,
+    TURNS,
+    data_name,
+    packed,
+    page_with,
+    static_file,
+)
 from mac_runner.views.conversation import thought_parts, whole_view
 from mac_runner.views.inspector import PromptOf, turn_views
 from mac_runner.views.perspective import perspective
+from mac_runner.views.run_page import index_columns
+
+_SEAT_COLUMNS: Final = ("number", "id", "status")
+"""What the list says of a conversation of which one seat's view goes out."""
 
 
 class ConversationData(NamedTuple):
@@ -44,27 +70,24 @@ class ConversationPages:
         self.refused: list[str] = []
         """The conversations of which nothing is shown, and why."""
 
-    def of(self, transcript: JsonObject) -> ConversationData:
-        """The whole conversation, and as each seat saw it."""
+    def of(self, transcript: JsonObject, seat: str | None = None) -> ConversationData:
+        """The whole conversation and as each seat saw it; or as one seat saw it, and nothing else.
+
+        Raises ConfigError when no agent has that name.
+        """
         whole = whole_view(transcript)
+        if seat is None:
+            views = [whole, *(perspective(whole, one) for one in whole.seats)]
+        else:
+            views = [perspective(whole, seat)] * 2
         prompt_of, missing = self._prompts(transcript)
         traces = self._traces(transcript)
-        spoken = _spoken(transcript)
-        seats = [perspective(whole, seat) for seat in whole.seats]
-        turns, *seen = (
-            [*turn_views(transcript, view, prompt_of, prompt_missing=missing, traces=traces)]
-            for view in (whole, *seats)
-        )
+        spoken = [part for turn in objects(transcript["turns"]) for part in thought_parts(turn)]
+        turns = [[*turn_views(transcript, view, prompt_of, prompt_missing=missing, traces=traces)] for view in views]
+        shown, *seen = map(self._outgoing.conversation, views)
+        all_turns, *seen_turns = ([*self._outgoing.turns(each, spoken)] for each in turns)
         return ConversationData(
-            {
-                "whole": self._outgoing.conversation(whole),
-                "seats": [*map(self._outgoing.conversation, seats)],
-            },
-            {
-                "whole": [*self._outgoing.turns(turns, spoken)],
-                "seats": [[*self._outgoing.turns(each, spoken)] for each in seen],
-            },
-            self._outgoing.cleaner(spoken),
+            {"whole": shown, "seats": seen}, {"whole": all_turns, "seats": seen_turns}, self._outgoing.cleaner(spoken)
         )
 
     def left_out(self, task_id: str, number: int, why: str) -> ConversationData:
@@ -82,22 +105,8 @@ class ConversationPages:
             turns=(),
             note=f"left out of this publication: {why}",
         )
-        clean = self._outgoing.cleaner(())
-        return ConversationData(
-            {"whole": self._outgoing.conversation(view), "seats": []}, {"whole": [], "seats": []}, clean
-        )
-
-    def of_seat(self, transcript: JsonObject, seat: str) -> ConversationData:
-        """The conversation as one seat saw it, and nothing else. Raises ConfigError when no agent has that name."""
-        seen = perspective(whole_view(transcript), seat)
-        view = self._outgoing.conversation(seen)
-        prompt_of, missing = self._prompts(transcript)
-        traces = self._traces(transcript)
-        turns = [*turn_views(transcript, seen, prompt_of, prompt_missing=missing, traces=traces)]
-        spoken = _spoken(transcript)
-        gone = [*self._outgoing.turns(turns, spoken)]
-        clean = self._outgoing.cleaner(spoken)
-        return ConversationData({"whole": view, "seats": [view]}, {"whole": gone, "seats": [gone]}, clean)
+        shown = {"whole": self._outgoing.conversation(view), "seats": []}
+        return ConversationData(shown, {"whole": [], "seats": []}, self._outgoing.cleaner(()))
 
     def _prompts(self, transcript: JsonObject) -> tuple[PromptOf | None, str]:
         """The prompts of a conversation, or why there are none."""
@@ -122,11 +131,6 @@ class ConversationPages:
         return Replays(self._run)
 
 
-def _spoken(transcript: JsonObject) -> list[str]:
-    """All thoughts of a conversation."""
-    return [part for turn in objects(transcript["turns"]) for part in thought_parts(turn)]
-
-
 def private_of(disk: Disk, directory: Path, runs: Iterable[Run]) -> Private:
     """The addresses, paths and machines of a run or a grid."""
     known = {str(directory.resolve()), str(Path.home()), *((str(directory),) if directory.is_absolute() else ())}
@@ -137,3 +141,53 @@ def private_of(disk: Disk, directory: Path, runs: Iterable[Run]) -> Private:
         owners = (read_owner(disk, place) for place in places_of_work(run.layout.directory, disk=disk))
         machines.update(owner.host for owner in owners if owner is not None)
     return Private(tuple(sorted(known)), tuple(sorted(machines - {"localhost"})))
+
+
+def single_page(run: Run, page: RunPage, row: JsonObject, seat: str | None, outgoing: Outgoing) -> bytes:
+    """The page of the conversation of an index row, whole or as one seat saw it.
+
+    Raises ConfigError when no agent has that name, RunDirectoryError when its transcript is not what was acknowledged.
+    """
+    how = listed(run.environment_name).with_outcomes([row]).with_metrics([row])
+    pages, transcript = ConversationPages(run, outgoing), run.acknowledged(row)
+    with readable(row_id(row)):
+        made = pages.of(transcript, seat)
+    page = replace(outgoing.run(page, is_sample=True), combinations=())
+    if seat is not None:
+        how = how._replace(columns={name: how.columns[name] for name in _SEAT_COLUMNS})
+        page = replace(page, facts=(), columns=tuple(one for one in page.columns if one.name in _SEAT_COLUMNS))
+    number = row["index"]
+    assert isinstance(number, int)
+    data = {
+        "0/run": page,
+        "0/index": outgoing.index(index_columns([row], how)),
+        data_name(0, CONVERSATION, number): made.conversation,
+        data_name(0, TURNS, number): made.turns,
+    }
+    start = f"#/c/{number}" + ("" if seat is None else f"?seat={quote(seat, safe='')}")
+    return _html({name: packed(value, made.clean) for name, value in data.items()}, start)
+
+
+def _html(data: dict[str, bytes], start: str) -> bytes:
+    script, style = static_file("app.js"), static_file("app.css")
+    blocks = b"".join(
+        b'<script type="application/octet-stream" id="data:%s">%s</script>\n' % (name.encode(), packed)
+        for name, packed in data.items()
+    )
+    page = page_with(
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        {"mac-data": "single", "mac-start": start, "robots": "noindex"},
+    )
+    page = page.replace(STYLE_LINK, b"<style>" + style + b"</style>")
+    return page.replace(SCRIPT_LINK, blocks + b"<script>" + _inline(script) + b"</script>")
+
+
+def _inline(script: bytes) -> bytes:
+    """A script that does not end the element it is in."""
+    assert not re.search(rb"</script|<!--", script, re.IGNORECASE)
+    return script
+
+
+def _digest(text: bytes) -> str:
+    return f"sha256-{b64encode(sha256(text).digest()).decode()}"

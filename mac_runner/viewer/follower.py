@@ -1,44 +1,66 @@
-"""A run directory as pages look at it again and again: its `Run`, read on at each look, and the list of its rows.
+"""A run directory as pages look at it again and again: read on at each look, with its list and its summary.
 
 Not for two threads at once.
 """
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from heapq import merge
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from mac_runner.errors import ConfigError, MacRunnerError
-from mac_runner.files import mark_of
+from mac_runner.clock import Clock
+from mac_runner.errors import ConfigError, MacRunnerError, RunDirectoryError, StoreError
+from mac_runner.files import Mark, mark_of
+from mac_runner.reports import listed
+from mac_runner.reports.conversations import Listed
+from mac_runner.results import section
 from mac_runner.runs.replays import Replays
+from mac_runner.runs.summary import summary_parts
 from mac_runner.store import Disk, Run, Standing
-from mac_runner.store.machine import Machine
-from mac_runner.store.rows import DoneRow
+from mac_runner.store.identity import layout_of
+from mac_runner.store.layout import EVENTS, Layout
+from mac_runner.store.leases import event_logs
+from mac_runner.store.rows import DoneRow, RowTotals
 from mac_runner.store.run_state import RunState
 from mac_runner.store.standing import standing_of
 from mac_runner.store.tail import never
 from mac_runner.store.traces import TraceLog, Traces
 from mac_runner.types import JsonObject
-from mac_runner.viewer.listing import Listing
-from mac_runner.viewer.source import NotThereError
-from mac_runner.views.index import IndexTable
+from mac_runner.view_model import EnginesPage, FlowPage, IndexColumns
+from mac_runner.views.engines import EngineClock
+from mac_runner.views.run_page import IndexTable
+
+
+class NotThereError(ConfigError):
+    """A request names something that the run does not have."""
+
 
 _NAMES_SHOWN_MAX: Final = 3
 _DIGITS_MAX: Final = 16
 _BATCH_ROWS: Final = 100
 """So many index rows are held at once."""
+_REST: Final = 20.0
+"""While a run is at work, its summary is made again after this many times the time that it took."""
+_TIME_BYTES: Final = 34
+"""A line of an event log begins with its time, which is as long as this."""
 
 
 class Follower:
     """One run directory, as it was at the last `look`."""
 
-    def __init__(self, directory: Path, *, disk: Disk | None = None, machine: Machine | None = None) -> None:
+    def __init__(self, directory: Path, clock: Clock) -> None:
         self.directory = directory
-        self._disk = disk
-        self._machine = machine
+        self.columns: IndexColumns | None = None
+        """The whole list as it was last asked for."""
+        self.flow: tuple[object, FlowPage] | None = None
+        """The last flow, and what was asked for."""
+        self._summaries = SummaryKeeper(clock)
         self._run: Run | None = None
         self._version = 0
         self._touched: set[int] = set()
@@ -60,6 +82,18 @@ class Follower:
         except MacRunnerError:
             self._run = None
             raise
+
+    def go_on(self, is_over: Callable[[], bool]) -> bool:
+        """Read or add up a part of what is left; False where nothing is left."""
+        if self.is_reading:
+            self.look(is_over)
+            return True
+        return self._summaries.make_on(is_over)
+
+    def let_go(self) -> None:
+        """Give up what is half made: it is made anew if anybody asks again."""
+        self._refill = None
+        self._summaries.let_go()
 
     # What there is.
 
@@ -91,14 +125,20 @@ class Follower:
         return found
 
     def state(self) -> object:
-        """Changes when the standing does, apart from its times."""
+        """Changes when the head of the run may have, apart from its times."""
         run, holder = self.run, self.run.holder
-        sizes = run.counts, len(run.replied), len(run.state.sessions)
+        sizes = run.counts, len(run.replied), len(run.state.sessions), self._summaries.made
         return self.table.version, self.is_reading, sizes, holder.owner, holder.is_alive
 
     def standing(self) -> Standing:
         """How far it is."""
         return standing_of(self.run, self._listing.totals)
+
+    def summary(self, is_over: Callable[[], bool], *, is_live: bool) -> JsonObject | None:
+        """Its summary; while it is being read, only one that is written. Raises as `SummaryKeeper.summary`."""
+        if self.is_reading:
+            return None if is_live else written_summary(self.run)
+        return self._summaries.summary(self.run, is_over, is_live=is_live)
 
     def task_id(self, name: str) -> str:
         """The task with this id or number. Raises NotThereError for none, ConfigError where several have the number."""
@@ -165,13 +205,9 @@ class Follower:
 
     # Looking.
 
-    def let_go(self) -> None:
-        """Give up the list that is being built."""
-        self._refill = None
-
     def _look(self, is_over: Callable[[], bool]) -> None:
         if self._run is None:
-            self._run = Run.at(self.directory, disk=self._disk, machine=self._machine, keeps_replies=True)
+            self._run = Run.at(self.directory, keeps_replies=True)
             self._begin_list()
         if self._refill is not None:
             self._go_on_refilling(is_over)
@@ -245,3 +281,164 @@ class Follower:
                 return
             if is_over():
                 return
+
+
+class Listing:
+    """The list of one run with what is added up over it, as far as its rows were read.
+
+    `resolved` is its experiment. Where that leaves open which columns there are, rows decide.
+    """
+
+    def __init__(self, resolved: JsonObject, version: int, rows: Iterable[DoneRow] = ()) -> None:
+        environment = section(resolved, "conversation_config").get("environment")
+        self._how = listed(environment if isinstance(environment, str) else "")
+        self._has_open_columns = not self._how.own.of or bool(resolved.get("metrics"))
+        self._kinds: dict[str, set[str]] = {}
+        self.totals = RowTotals()
+        how = self._columns(rows)
+        self._note(how)
+        self.table = IndexTable(how, version)
+
+    def fits(self, rows: Sequence[DoneRow]) -> bool:
+        """Whether the list has all columns of these rows. Where it does not, `add` leaves out what has no column."""
+        return not self._has_open_columns or not self._note(self._columns(rows))
+
+    def add(self, rows: Sequence[DoneRow]) -> None:
+        self.table.add(rows)
+        for row in rows:
+            self.totals.add(row)
+
+    def _columns(self, rows: Iterable[DoneRow]) -> Listed:
+        if not self._has_open_columns:
+            return self._how
+        found = [row.whole() for row in rows]
+        return self._how.with_outcomes(found).with_metrics(found)
+
+    def _note(self, how: Listed) -> bool:
+        """Whether columns have a name or a kind that no row before had."""
+        is_new = False
+        for name, column in how.columns.items():
+            kinds = self._kinds.setdefault(name, set())
+            is_new |= column.kind not in kinds
+            kinds.add(column.kind)
+        return is_new
+
+
+class SummaryKeeper:
+    """The summary of one run, made of the journal as rarely as it is expensive, and in parts.
+
+    Requests are answered between two parts.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: JsonObject | None = None
+        self._fault = ""
+        """Why there is none of what the directory holds."""
+        self.made = 0
+        """How many summaries there were, and faults in their place."""
+        self._state: object = None
+        """What the last one is of, or the one that is being made."""
+        self._parts: Iterator[JsonObject | None] | None = None
+        self._began_s, self._next_s = 0.0, float("-inf")
+
+    def summary(self, run: Run, is_over: Callable[[], bool], *, is_live: bool) -> JsonObject | None:
+        """The summary of what the directory holds; until it is made the one before it, or one that is written.
+
+        Raises RunDirectoryError where what the directory holds cannot be added up.
+        """
+        state = len(run.state.endings), len(run.state.sessions), run.counts, is_live
+        now_s = self._clock.monotonic_s()
+        if self._parts is None and state != self._state and not (is_live and now_s < self._next_s):
+            self._parts, self._state, self._began_s, self._fault = summary_parts(run), state, now_s, ""
+        self.make_on(is_over)
+        if self._fault:
+            raise RunDirectoryError(self._fault)
+        return written_summary(run) if self._known is None and not is_live else self._known
+
+    def make_on(self, is_over: Callable[[], bool]) -> bool:
+        """Make the next part of what is being made, up to where `is_over` says so; whether there is more to make."""
+        if self._parts is None:
+            return False
+        try:
+            while (made := next(self._parts)) is None:
+                if is_over():
+                    return True
+        except RunDirectoryError as fault:
+            made, self._fault = None, str(fault)
+        except Exception:
+            self.let_go()
+            raise
+        ended_s = self._clock.monotonic_s()
+        self._next_s = ended_s + _REST * (ended_s - self._began_s)
+        self._known, self._parts, self.made = made, None, self.made + 1
+        return False
+
+    def let_go(self) -> None:
+        """Give up what is being made."""
+        if self._parts is not None:
+            self._state, self._parts = None, None
+
+
+def written_summary(run: Run) -> JsonObject | None:
+    """`summary.json`, where nothing was recorded after it."""
+    layout, disk = run.layout, run.disk
+    marks = [mark_of(layout.journal / name) for name in disk.names(layout.journal)]
+    summary = mark_of(layout.summary)
+    if summary is None or any(mark is None or mark.changed_ns > summary.changed_ns for mark in marks):
+        return None
+    with suppress(StoreError, ValueError, RecursionError):
+        found = json.loads(disk.read(layout.summary))
+        return found if isinstance(found, dict) else None
+    return None
+
+
+class EngineLog:
+    """The event logs of a run, its own and those of its workers, as far as read."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._disk = Disk()
+        self._layout: Layout | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._clock = EngineClock()
+        self._offsets: dict[Path, int] = {}
+        self._marks: dict[Path, Mark] = {}
+        self._made: EnginesPage | None = None
+
+    def page(self) -> EnginesPage:
+        """The engines until the last event. Raises NotThereError where there is no log, StoreError for damage."""
+        marks = {path: mark for path in event_logs(self._directory) if (mark := mark_of(path)) is not None}
+        if not marks:
+            raise NotThereError(f"{self._directory} has no {EVENTS}: nothing is known of its engines over time")
+        if any(self._is_replaced(path, marks.get(path)) for path in self._marks):
+            self._begin()
+        if self._made is None or marks != self._marks:
+            try:
+                self._read_on(path for path in marks if marks[path] != self._marks.get(path))
+            except StoreError:
+                self._begin()
+                raise
+            self._made = self._clock.page()
+        self._marks = marks
+        return self._made
+
+    def _is_replaced(self, path: Path, mark: Mark | None) -> bool:
+        return mark is None or mark.inode != self._marks[path].inode or mark.size_bytes < self._offsets[path]
+
+    def _read_on(self, paths: Iterable[Path]) -> None:
+        # Several logs in the order of their times, as a merge writes them.
+        layout = self._layout = self._layout or layout_of(self._directory)
+        for line in merge(*map(self._new_lines, paths), key=lambda line: line[:_TIME_BYTES]):
+            if layout.has_event(line):
+                self._clock.add(line)
+
+    def _new_lines(self, path: Path) -> Iterator[bytes]:
+        tail = b""
+        for chunk in self._disk.chunks(path, self._offsets.setdefault(path, 0)):
+            *lines, tail = (tail + chunk).split(b"\n")
+            for line in lines:
+                yield line
+                self._offsets[path] += len(line) + 1

@@ -26,8 +26,9 @@ from typing import Final, Protocol, TypeVar
 from mac_runner.clock import Clock
 from mac_runner.errors import MacRunnerError
 from mac_runner.view_model import IndexColumns
-from mac_runner.viewer.answers import encoded
-from mac_runner.viewer.source import NotThereError, Pulse, Source
+from mac_runner.viewer.follower import NotThereError
+from mac_runner.viewer.packing import encoded
+from mac_runner.viewer.source import Pulse, RunSource
 
 T = TypeVar("T")
 
@@ -77,7 +78,9 @@ def cursor_of(event_id: str) -> Cursor:
 class Live:
     """The polls and the streams of one server. `work` and `engines_work` call the source on its two threads."""
 
-    def __init__(self, source: Source, work: Work, engines_work: Work, clock: Clock, pace: Pace | None = None) -> None:
+    def __init__(
+        self, source: RunSource, work: Work, engines_work: Work, clock: Clock, pace: Pace | None = None
+    ) -> None:
         self.source = source
         self.work = work
         self.engines_work = engines_work

@@ -1,32 +1,44 @@
-"""Data of pages as files: a view as JSON, its repeated texts once, compressed, in Base64, inside a classic script.
+"""The bytes that pages are made of: answers of the server, data as files, and the front end itself.
 
 A page that is opened by double click may neither fetch a file nor load a module, but it may load a script. So each
-piece of data is a script that calls `__mac_data` with its name and one word of Base64, which no text of a model can
-break out of. `viewer/src/published.ts` reads it. The same data always make the same bytes.
+piece of data in a file is a script that calls `__mac_data` with its name and one word of Base64, which no text of a
+model can break out of: a view as JSON, its repeated texts once, compressed. `viewer/src/published.ts` reads it. The
+same data always make the same bytes.
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from html import escape
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
+
+from mac_runner.files import read_regular
 
 BLOCK: Final = 1_000
 """How many conversations share a folder."""
 CONVERSATION: Final = "c"
 TURNS: Final = "t"
 COMPARED: Final = "x"
+STYLE_LINK: Final = b'<link rel="stylesheet" href="static/app.css">'
+SCRIPT_LINK: Final = b'<script src="static/app.js"></script>'
 
+_FILE_BYTES_MAX: Final = 1 << 20
+_HEAD: Final = re.compile(rb'<meta charset="utf-8">\n')
+_GZIP_BYTES_MIN: Final = 1024
+_ANSWER_LEVEL: Final = 5
+_FILE_LEVEL: Final = 6
 _REPEATED_CHARS_MIN: Final = 24
 _MARK: Final = "\x01"
 """A text that begins so is the number of a text in the table."""
-_LEVEL: Final = 6
-
 Plain: TypeAlias = dict[str, "Plain"] | list["Plain"] | tuple["Plain", ...] | str | int | float | bool | None
 
 
@@ -44,7 +56,7 @@ def packed(value: object, clean: Callable[[str], str] = lambda text: text) -> by
     shared = _with_texts(plain, lambda text: places[text] if text in places else clean(text))
     # A half of a surrogate pair is written as its escape, as all that is not ASCII.
     body = json.dumps([[clean(text) for text in repeated], shared], separators=(",", ":"), check_circular=False)
-    return b64encode(gzip.compress(body.encode("ascii"), _LEVEL, mtime=0))
+    return b64encode(gzip.compress(body.encode("ascii"), _FILE_LEVEL, mtime=0))
 
 
 def script(name: str, data: bytes) -> bytes:
@@ -74,3 +86,46 @@ def _with_texts(plain: Plain, change: Callable[[str], str]) -> Plain:
             return [_with_texts(part, change) for part in plain]
         case _:
             return plain
+
+
+class Body(NamedTuple):
+    """A body as it is and compressed; `packed` is empty where that would save nothing."""
+
+    plain: bytes
+    packed: bytes
+    tag: str
+    """The value of `ETag`."""
+
+
+def body_of(value: object) -> Body:
+    """The JSON of a struct, of a list of them or of plain values."""
+    return packed_body(encoded(value))
+
+
+def encoded(value: object) -> bytes:
+    """The JSON of a struct. A lone surrogate, which UTF-8 lacks, is written as its escape."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+
+
+def packed_body(plain: bytes) -> Body:
+    """A body of these bytes."""
+    packed = gzip.compress(plain, _ANSWER_LEVEL, mtime=0) if len(plain) >= _GZIP_BYTES_MIN else b""
+    return Body(plain, packed, f'"{hashlib.blake2b(plain, digest_size=12).hexdigest()}"')
+
+
+def static_file(name: str) -> bytes:
+    """A file of the front end."""
+    return read_regular(Path(__file__).parent / "static" / name, _FILE_BYTES_MAX)
+
+
+def page_with(policy: str, metas: Mapping[str, str]) -> bytes:
+    """The page with a content security policy, which comes before all that it governs, and with metas."""
+    lines = [f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">']
+    lines += [f'<meta name="{name}" content="{escape(value)}">' for name, value in metas.items()]
+    added = "".join(f"{line}\n" for line in lines).encode()
+    page, count = _HEAD.subn(lambda found: found[0] + added, static_file("index.html"), count=1)
+    assert count == page.count(STYLE_LINK) == page.count(SCRIPT_LINK) == 1, "index.html is not as it was built"
+    return page

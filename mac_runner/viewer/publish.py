@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -34,17 +36,24 @@ from mac_runner.store import Disk, Run, begun_combinations, is_grid, read_run
 from mac_runner.store.records import row_id
 from mac_runner.store.run import lost_words
 from mac_runner.types import JsonObject
-from mac_runner.view_model import ColumnView, IndexColumns, NumberColumn, RunPage
-from mac_runner.viewer.comparisons import Comparisons, Member
+from mac_runner.view_model import ColumnView, ComparedRow, ConversationView, IndexColumns, NumberColumn, RunPage
 from mac_runner.viewer.conversation_data import ConversationPages, private_of
-from mac_runner.viewer.folder import Folder
-from mac_runner.viewer.front_end import page_with, static_file
 from mac_runner.viewer.outgoing import Outgoing
-from mac_runner.viewer.packing import COMPARED, CONVERSATION, TURNS, data_name, packed, script
-from mac_runner.viewer.run_source import RunSource
-from mac_runner.views.flows import flow_page
-from mac_runner.views.forks import fork_trees
-from mac_runner.views.index import index_columns
+from mac_runner.viewer.packing import (
+    COMPARED,
+    CONVERSATION,
+    TURNS,
+    data_name,
+    packed,
+    page_with,
+    script,
+    static_file,
+)
+from mac_runner.viewer.source import RunSource
+from mac_runner.views.compare import compare_view
+from mac_runner.views.conversation import whole_view
+from mac_runner.views.flows import flow_page, fork_trees
+from mac_runner.views.run_page import index_columns
 
 MARKER: Final = "publication.json"
 FORMAT: Final = 1
@@ -55,6 +64,8 @@ IS_PUBLISHED: Final = "published"
 """The column of a sample's list that says which conversations can be opened."""
 NAMES: Final = frozenset({"index.html", "app.js", "app.css", "data", "robots.txt", MARKER})
 """What a publication has at its top."""
+COMPARED_ALL_MAX: Final = 4
+_COMPARED_KEPT_MAX: Final = 8
 ROBOTS: Final = b"User-agent: *\nDisallow: /\n"
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'"
@@ -292,9 +303,6 @@ def _marker(found: Publication) -> bytes:
     return json.dumps(about, indent=1).encode() + b"\n"
 
 
-# The place.
-
-
 def _check_place(request: PublishRequest) -> None:
     """Refuse a place that is in the run, that the run is in, or that holds something else."""
     out, run, disk = request.out, request.directory.resolve(), request.disk
@@ -320,3 +328,129 @@ def _check_place(request: PublishRequest) -> None:
             f"OUT: {out} is a publication, but holds {', '.join(foreign[:3])} too, which a new one would remove; "
             "move that away, or name a new folder"
         )
+
+
+class Folder:
+    """A folder that is written beside its place `out`, from `begin` on, and takes it when it is whole (`take_place`).
+
+    One process writes it.
+    """
+
+    def __init__(self, disk: Disk, out: Path) -> None:
+        self._disk = disk
+        # Where a link leads, and what `.` is called: the folder is renamed, and not the way to it.
+        self._out = out.resolve()
+        self._path = self._out.with_name(f".{self._out.name}.publishing")
+        self._known: set[Path] = set()
+        self.files = 0
+        self.size_bytes = 0
+
+    def begin(self) -> None:
+        """Start over; what a killed publication left is removed."""
+        self.remove()
+        self._disk.make_directory(self._path)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file, named by its path inside."""
+        path = self._path / name
+        if path.parent not in self._known:
+            self._disk.make_directory(path.parent)
+            self._known.add(path.parent)
+        file = self._disk.open_append(path)
+        try:
+            self._disk.append(file, data)
+        finally:
+            self._disk.close(file)
+        self.files += 1
+        self.size_bytes += len(data)
+
+    def take_place(self) -> None:
+        """Rename the folder. What was in its place is removed after that."""
+        former = self._out.with_name(f".{self._out.name}.former")
+        _remove(self._disk, former)
+        if self._disk.exists(self._out):
+            self._disk.rename(self._out, former)
+        self._disk.rename(self._path, self._out)
+        _remove(self._disk, former)
+
+    def remove(self) -> None:
+        """Leave nothing but what was in the place before."""
+        _remove(self._disk, self._path)
+
+
+def _remove(disk: Disk, path: Path) -> None:
+    """Remove a folder with all that is in it. What a link leads to stays."""
+    if not disk.exists(path):
+        return
+    if path.is_symlink() or not disk.is_directory(path):
+        disk.remove(path)
+        return
+    for name in disk.names(path):
+        _remove(disk, path / name)
+    disk.remove_directory(path)
+
+
+class Member(NamedTuple):
+    """A conversation of a publication: the folder of its run, its number, its task."""
+
+    folder: int
+    number: int
+    task_id: str
+
+
+class Compared(NamedTuple):
+    """How the events of a conversation lie beside those of another, which is of the same folder or of a later one."""
+
+    folder: int
+    number: int
+    rows: tuple[ComparedRow, ...]
+    first_turn: str
+    reason: str
+
+
+class Comparisons:
+    """Which of the published conversations a reader can lay beside each other; `runs` are by folder.
+
+    A server compares any two that have a beginning in common. A folder holds what was compared when it was written: the
+    conversations of one number in two combinations of a grid, and the forks of one parent. Of more than
+    `COMPARED_ALL_MAX` of them, each is compared with the first alone.
+    """
+
+    def __init__(self, members: Iterable[Member], runs: Mapping[int, Run]) -> None:
+        self._runs = runs
+        self._shown = lru_cache(_COMPARED_KEPT_MAX)(self._read)
+        self._others: defaultdict[Member, list[Member]] = defaultdict(list)
+        groups: defaultdict[object, list[Member]] = defaultdict(list)
+        if len(runs) > 1:
+            for member in members:
+                groups[member.number].append(member)
+        elif any(run.fork is not None for run in runs.values()):
+            parents = {str(row["task_id"]): row.get("fork_of") for one in runs.values() for row in one.rows()}
+            for member in members:
+                groups[parents[member.task_id]].append(member)
+        for group in groups.values():
+            for left, right in _pairs(sorted(group)):
+                self._others[left].append(right)
+
+    def __bool__(self) -> bool:
+        return bool(self._others)
+
+    def of(self, member: Member) -> Iterator[Compared]:
+        """The comparisons in which a conversation is on the left."""
+        for other in self._others.get(member, ()):
+            try:
+                with readable(f"{member.task_id} or {other.task_id}"):
+                    (left, left_view), (right, right_view) = self._shown(member), self._shown(other)
+                    found = compare_view(left, right, left_view, right_view)
+            except (ConfigError, RunDirectoryError):
+                # Two combinations may differ in their seeds: these have nothing in common. A damaged one is left out.
+                continue
+            yield Compared(other.folder, other.number, found.rows, found.first_turn, found.reason)
+
+    def _read(self, member: Member) -> tuple[JsonObject, ConversationView]:
+        transcript = self._runs[member.folder].transcript(member.task_id)
+        return transcript, whole_view(transcript)
+
+
+def _pairs(group: list[Member]) -> Iterator[tuple[Member, Member]]:
+    yield from combinations(group, 2) if len(group) <= COMPARED_ALL_MAX else ((group[0], other) for other in group[1:])

@@ -1,4 +1,4 @@
-"""The server of the pages: routes over a `Source`, behind the guard.
+"""The server of the pages: routes over a `RunSource`, behind the guard.
 
 Whatever reads or computes runs in one worker thread, so the loop answers and streams meanwhile. The files of the front
 end are read once, at the start; a request chooses among them by name.
@@ -19,15 +19,12 @@ from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.http_library import aiohttp, web
 from mac_runner.threads import DaemonExecutor
-from mac_runner.viewer.answers import Body, body_of, packed_body
-from mac_runner.viewer.front_end import static_file
-from mac_runner.viewer.guard import HEADERS, TOKEN, Asked, Guard, allowed_hosts
-from mac_runner.viewer.listening import Opening, url_of
+from mac_runner.viewer.follower import NotThereError
+from mac_runner.viewer.guard import HEADERS, TOKEN, Asked, Guard, Opening, allowed_hosts, url_of
 from mac_runner.viewer.live import Cursor, Live, Pace, cursor_of
-from mac_runner.viewer.parameters import Parameters
-from mac_runner.viewer.recent import Recent
+from mac_runner.viewer.packing import Body, body_of, packed_body, static_file
 from mac_runner.viewer.search import search
-from mac_runner.viewer.source import NotThereError, Source
+from mac_runner.viewer.source import Recent, RunSource
 
 T = TypeVar("T")
 
@@ -36,13 +33,62 @@ _PAGE: Final = "index.html"
 _BODIES_MAX: Final = 8
 _SHUTDOWN_S: Final = 1.0
 _JSON: Final = "application/json"
+_DIGITS_MAX: Final = 15
+
+
+class Parameters:
+    """The parameters of a request. Raises ConfigError for what is not one of them."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._query = request.query
+        self._match = request.match_info
+
+    def check(self, *known: str) -> Parameters:
+        """These parameters. Raises ConfigError for an unknown one, and for one that is given twice."""
+        for name in self._query:
+            if name not in known:
+                raise ConfigError(f"there is no parameter {name!r:.60}; there are: {', '.join(known) or 'none'}")
+            if len(self._query.getall(name)) > 1:
+                raise ConfigError(f"the parameter {name!r} is given twice")
+        return self
+
+    @property
+    def slug(self) -> str:
+        """The combination that is asked for; empty for none."""
+        return self.text("run")
+
+    def text(self, name: str) -> str:
+        """A parameter, or an empty text."""
+        return self._query.get(name, "")
+
+    def needed(self, name: str) -> str:
+        """A parameter. Raises ConfigError where it is missing."""
+        if not (text := self.text(name)):
+            raise ConfigError(f"the parameter {name!r} is missing")
+        return text
+
+    def count(self, name: str) -> int:
+        """A whole number from 0, which is also what a missing one means."""
+        text = self.text(name) or "0"
+        if not (text.isascii() and text.isdecimal()) or len(text) > _DIGITS_MAX:
+            raise ConfigError(f"the parameter {name!r} is a whole number, not {text!r:.60}")
+        return int(text)
+
+    @property
+    def version(self) -> int | None:
+        """The version of the list that the page has; None where it does not say."""
+        return self.count("version") if self.text("version") else None
+
+    def path(self, name: str) -> str:
+        """A part of the path, decoded."""
+        return self._match[name]
 
 
 class Viewer:
     """A server of one source inside its `async with`."""
 
     def __init__(
-        self, source: Source, opening: Opening, *, clock: Clock | None = None, pace: Pace | None = None
+        self, source: RunSource, opening: Opening, *, clock: Clock | None = None, pace: Pace | None = None
     ) -> None:
         host, port = opening.socket.getsockname()[:2]
         self._source = source

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from mac_runner.viewer.guard import HEADERS, allowed_hosts
-from mac_runner.viewer.listening import Address, Opening, listening_at
+from mac_runner.viewer.follower import NotThereError
+from mac_runner.viewer.guard import HEADERS, Address, Opening, allowed_hosts, listening_at
 from mac_runner.viewer.live import Cursor, Live, Pace
 from mac_runner.viewer.publish import PublishRequest, publish
-from mac_runner.viewer.run_source import RunSource
 from mac_runner.viewer.search import byte_pattern, excerpt, search
 from mac_runner.viewer.server import Viewer
-from mac_runner.viewer.source import NotThereError, Source, Text
+from mac_runner.viewer.source import RunSource, Text

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mac_runner.types import JsonObject
-from mac_runner.viewer.testing import Address, Opening, Pace, RunSource, Source, Viewer, listening_at
+from mac_runner.viewer.testing import Address, Opening, Pace, RunSource, Viewer, listening_at
 from tests.cli.lab import discussion
 from tests.patience import LIMIT_S
 from tests.sim.behaviour import Behaviour, Hang, Received, Say, echo
@@ -123,7 +123,7 @@ def answer_of(connection: socket.socket) -> Answer:
 
 
 @contextmanager
-def served(source: Source | Path, *, names: tuple[str, ...] = (), pace: Pace = QUICK) -> Iterator[Served]:
+def served(source: RunSource | Path, *, names: tuple[str, ...] = (), pace: Pace = QUICK) -> Iterator[Served]:
     """A viewer of a source or a run directory, in a thread of its own inside the block."""
     began: list[str] = []
     is_begun, stop = threading.Event(), asyncio.Event()

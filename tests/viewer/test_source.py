@@ -25,7 +25,7 @@ from mac_runner.store.testing import RecordedRow, done_frame, retry_frame
 from mac_runner.structs import decode
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import IndexColumns, RunPage, SearchPage, TurnView, WordColumn
-from mac_runner.viewer import run_source
+from mac_runner.viewer import source as module
 from mac_runner.viewer.testing import RunSource, Text, byte_pattern, excerpt, search
 from mac_runner.views.testing import index_columns, whole_view
 from tests.cli.lab import Lab, echoes, experiment, run_main, scripted
@@ -187,7 +187,7 @@ def test_conversations_are_kept_by_how_much_they_hold_and_the_last_one_always(
     first, second = (source.conversation("", name, "") for name in "01")
     assert [source.conversation("", name, "") is view for name, view in (("0", first), ("1", second))] == [True, True]
 
-    monkeypatch.setattr(run_source, "PLAYED_MAX", len(first.events) + len(first.turns))
+    monkeypatch.setattr(module, "PLAYED_MAX", len(first.events) + len(first.turns))
     source = RunSource(played)
     first, second = (source.conversation("", name, "") for name in "01")
     assert source.conversation("", "1", "") is second
