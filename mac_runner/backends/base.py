@@ -23,7 +23,7 @@ from mac_runner.errors import (
 )
 from mac_runner.latency import EngineLatency
 from mac_runner.section import Settings
-from mac_runner.types import Decoding, Destination, JsonValue, Prompt, Reply, Request, Sampling
+from mac_runner.types import Decoding, Destination, JsonObject, JsonValue, Prompt, Reply, Request, Sampling
 from mac_runner.weights import WeightUpdate
 
 if TYPE_CHECKING:
@@ -115,6 +115,18 @@ def held(prompt: Prompt, decoding: Decoding) -> Prompt:
         return prompt
     is_object = decoding == "json_object" and prompt.schema is not None
     return replace(prompt, schema=JSON_OBJECT if is_object else None, choices=None)
+
+
+def structured_outputs(prompt: Prompt) -> JsonObject:
+    """What vLLM, here or behind a server, is to hold the reply to; empty for no form.
+
+    A schema says more than a list of choices, so a prompt with both is held to the schema.
+    """
+    if prompt.schema is JSON_OBJECT:
+        return {"json_object": True}
+    if prompt.schema is not None:
+        return {"json": dict(prompt.schema)}
+    return {} if prompt.choices is None else {"choice": list(prompt.choices)}
 
 
 class Form:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mac_runner.backends.base import JSON_OBJECT, Form, Waiting, held, uncharged
+from mac_runner.backends.base import JSON_OBJECT, Form, Waiting, held, structured_outputs, uncharged
 from mac_runner.backends.chat_template import (
     ChatShape,
     Conversation,

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct
 
-from mac_runner.backends.base import JSON_OBJECT
+from mac_runner.backends.base import JSON_OBJECT, structured_outputs
 from mac_runner.backends.chat_template import OPEN_THOUGHT, ChatShape, apart, plain_text, switches_of
 from mac_runner.backends.http.answer import (
     Dialect,
@@ -166,11 +166,7 @@ class OpenaiDialect(Dialect):
         choices. There the prompt's words have to do, as for an engine that cannot constrain anything.
         """
         if self.config.server == "vllm":
-            if prompt.schema is JSON_OBJECT:
-                return {"structured_outputs": {"json_object": True}}
-            if prompt.schema is not None:
-                return {"structured_outputs": {"json": dict(prompt.schema)}}
-            return {} if prompt.choices is None else {"structured_outputs": {"choice": list(prompt.choices)}}
+            return {"structured_outputs": form} if (form := structured_outputs(prompt)) else {}
         if prompt.schema is None or not self.has_template:
             return {}
         if prompt.schema is JSON_OBJECT:

@@ -21,9 +21,9 @@ from importlib import metadata
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from mac_runner.backends.base import Backend, BackendRequest
+from mac_runner.backends.base import Backend, BackendRequest, structured_outputs
 from mac_runner.backends.chat_template import (
     Rendered,
     Renderer,
@@ -40,7 +40,6 @@ from mac_runner.backends.vllm.library import (
     Capacity,
     Engine,
     Library,
-    Output,
     ReasoningParser,
     Tokenizer,
     capacity_of,
@@ -96,8 +95,9 @@ class Running:
     """Whether special tokens stay in a text, because they mark where a thought ends."""
 
     def sampling_of(self, request: Request, *, traces: bool = False) -> object:
-        settings = sampling_settings(request.sampling, request.prompt, defaults=self.defaults, traces=traces)
-        return self.library.sampling_params({**settings, "skip_special_tokens": not self.keeps_special})
+        settings = sampling_settings(request.sampling, defaults=self.defaults, traces=traces)
+        settings["skip_special_tokens"] = not self.keeps_special
+        return self.library.sampling_params(settings, structured_outputs(request.prompt))
 
     def is_thinking(self, rendered: Rendered, request: Request) -> bool:
         """Whether the reply to `request` continues a thought that the template opened."""
@@ -294,7 +294,7 @@ class VllmBackend(Backend):
         renderer = partial(renderer_for, tokenizer, section=key)
         return renderers_for(renderer, self._config.chat_template_kwargs, self._thinking, section=key)
 
-    async def _finished(self, running: Running, ids: list[int], sampling: object, request: Request) -> Output:
+    async def _finished(self, running: Running, ids: list[int], sampling: object, request: Request) -> Any:
         """The output of a request. Cancelling it removes the request from the engine."""
         thinking = request.sampling.thinking
         outputs = running.engine.generate(

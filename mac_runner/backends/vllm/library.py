@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
-from mac_runner.backends.base import JSON_OBJECT, lookahead_for
+from mac_runner.backends.base import lookahead_for
 from mac_runner.backends.chat_template import (
     CLOSED_THOUGHT,
     OPEN_THOUGHT,
@@ -33,7 +33,7 @@ from mac_runner.types import EFFORT_KEYS, JsonValue, Prompt, Reply, Sampling, To
 
 
 class Tokenizer(Protocol):
-    """The model's own tokenizer."""
+    """The model's own tokenizer. That of an engine may be used on several threads."""
 
     def apply_chat_template(
         self, conversation: list[dict[str, str]], /, *, tokenize: bool, add_generation_prompt: bool, **kwargs: JsonValue
@@ -44,14 +44,6 @@ class Tokenizer(Protocol):
     def decode(self, ids: list[int], /) -> str: ...
 
 
-class EngineTokenizer(Tokenizer, Protocol):
-    """The tokenizer of an engine. Unlike any other it may be used on several threads."""
-
-    @property
-    def all_special_tokens(self) -> Sequence[str]:
-        """The tokens that the engine leaves out of a text by default."""
-
-
 class ReasoningParser(Protocol):
     """How vLLM's engine finds the end of a thought, where the form of a constrained reply begins."""
 
@@ -59,71 +51,8 @@ class ReasoningParser(Protocol):
         """Whether no thought is open, so that the reply is held to its form from its first token."""
 
 
-class Completion(Protocol):
-    """One finished completion."""
-
-    text: str
-    token_ids: Sequence[int]
-    logprobs: Sequence[Mapping[int, Logprob]] | None
-    finish_reason: str | None
-
-
-class Logprob(Protocol):
-    """How likely a token was."""
-
-    logprob: float
-
-
-class Output(Protocol):
-    """A finished request."""
-
-    outputs: Sequence[Completion]
-    num_cached_tokens: int | None
-
-
-class CacheConfig(Protocol):
-    """The KV cache as the engine laid it out, once it runs."""
-
-    num_gpu_blocks: int | None
-    block_size: int
-    kv_cache_size_tokens: int | None
-
-
-class ModelConfig(Protocol):
-    """The model as the engine runs it."""
-
-    max_model_len: int
-
-    def get_diff_sampling_param(self) -> dict[str, JsonValue]: ...
-
-
-class ParallelConfig(Protocol):
-    """How the engine is spread over copies."""
-
-    data_parallel_size: int
-
-
-class SchedulerConfig(Protocol):
-    """The engine's own scheduler."""
-
-    max_num_seqs: int
-
-
-class StructuredOutputsConfig(Protocol):
-    """How replies are held to a form; `reasoning_parser` is empty where there is none."""
-
-    reasoning_parser: str
-    enable_in_reasoning: bool
-
-
-class EngineConfig(Protocol):
-    """The engine's configuration."""
-
-    cache_config: CacheConfig
-    model_config: ModelConfig
-    parallel_config: ParallelConfig
-    scheduler_config: SchedulerConfig
-    structured_outputs_config: StructuredOutputsConfig
+EngineConfig: TypeAlias = Any
+"""vLLM's own configuration of an engine."""
 
 
 class Engine(Protocol):
@@ -140,7 +69,7 @@ class Engine(Protocol):
         request_id: str,
         *,
         reasoning_parser_kwargs: Mapping[str, object] | None = None,
-    ) -> AsyncGenerator[Output, None]:
+    ) -> AsyncGenerator[Any, None]:
         """The outputs of one request; closing or cancelling it removes the request from the engine."""
 
     async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
@@ -157,7 +86,7 @@ class Engine(Protocol):
     async def update_weight_version(self, new_version: str) -> None:
         """Say which version the weights have; replies carry it."""
 
-    def get_tokenizer(self) -> EngineTokenizer: ...
+    def get_tokenizer(self) -> Any: ...
 
     def shutdown(self) -> None:
         """End the engine's processes, first in good order and after seconds by force, which is not waited for."""
@@ -212,9 +141,10 @@ def cache_tokens(engine: EngineConfig) -> int:
     what one copy holds, that counts.
     """
     cache = engine.cache_config
-    if cache.kv_cache_size_tokens is not None:
-        return cache.kv_cache_size_tokens * engine.parallel_config.data_parallel_size
-    return (cache.num_gpu_blocks or 0) * cache.block_size
+    of_one: int | None = cache.kv_cache_size_tokens
+    of_all: int = (cache.num_gpu_blocks or 0) * cache.block_size
+    return of_all if of_one is None else of_one * int(engine.parallel_config.data_parallel_size)
+
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,13 +222,11 @@ class Library:
     def token_prompt(self, ids: list[int]) -> object:
         return self._inputs.tokens_input(prompt_token_ids=ids)
 
-    def sampling_params(self, settings: Mapping[str, object]) -> object:
-        """vLLM's sampling parameters; `json`, `json_object` or `choice` among the settings constrain the reply."""
-        constraint = {key: settings[key] for key in ("json", "json_object", "choice") if key in settings}
-        kept = {key: value for key, value in settings.items() if key not in constraint}
-        if constraint:
-            kept["structured_outputs"] = self._sampling.StructuredOutputsParams(**constraint)
-        return self._sampling.SamplingParams(**kept, output_kind=self._sampling.RequestOutputKind.FINAL_ONLY)
+    def sampling_params(self, settings: Mapping[str, object], form: Mapping[str, JsonValue]) -> object:
+        """vLLM's sampling parameters, with the `form` that the reply is held to."""
+        outputs = self._sampling.StructuredOutputsParams(**form) if form else None
+        kind = self._sampling.RequestOutputKind.FINAL_ONLY
+        return self._sampling.SamplingParams(**settings, structured_outputs=outputs, output_kind=kind)
 
 
 _PROBE: Final = conversation_of((USER_PROBE,))
@@ -375,13 +303,10 @@ def _tokenized(tokenizer: Tokenizer, conversation: Conversation, settings: Mappi
     return list(ids)
 
 
-def sampling_settings(
-    sampling: Sampling, prompt: Prompt, *, defaults: Mapping[str, JsonValue], traces: bool
-) -> dict[str, object]:
-    """The settings for vLLM's sampling parameters, with `json`, `json_object` or `choice` for the legal replies.
+def sampling_settings(sampling: Sampling, *, defaults: Mapping[str, JsonValue], traces: bool) -> dict[str, object]:
+    """The settings for vLLM's sampling parameters.
 
-    `defaults` are the model's own, which `vllm serve` uses too, for settings that `sampling` leaves open. A schema says
-    more than a list of choices, so a prompt with both is held to the schema.
+    `defaults` are the model's own, which `vllm serve` uses too, for settings that `sampling` leaves open.
     """
     given = {
         field: value for field, value in asdict(sampling).items() if value is not None and field not in EFFORT_KEYS
@@ -390,17 +315,11 @@ def sampling_settings(
     settings: dict[str, object] = {**defaults, **given}
     if traces:
         settings["logprobs"] = 0  # Of the drawn token alone.
-    if prompt.schema is JSON_OBJECT:
-        settings["json_object"] = True
-    elif prompt.schema is not None:
-        settings["json"] = dict(prompt.schema)
-    elif prompt.choices is not None:
-        settings["choice"] = list(prompt.choices)
     return settings
 
 
 def reply_of(
-    output: Output,
+    output: Any,
     rendered: Rendered,
     *,
     is_thinking: bool,

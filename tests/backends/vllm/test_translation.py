@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mac_runner.backends.testing import (
+    JSON_OBJECT,
     ChatShape,
     ErrorClasses,
     Rendered,
@@ -20,6 +21,7 @@ from mac_runner.backends.testing import (
     renderers_for,
     reply_of,
     sampling_settings,
+    structured_outputs,
 )
 from mac_runner.errors import (
     ConfigError,
@@ -47,11 +49,8 @@ SECTION = ("model_definitions", "m", "vllm_config")
 SCHEMA: JsonObject = {"type": "object"}
 
 
-def settings(
-    sampling: Sampling, *, defaults: JsonObject | None = None, traces: bool = False, **form: Any
-) -> dict[str, object]:
-    prompt = Prompt(messages=(ASK,), **form)
-    return sampling_settings(sampling, prompt, defaults=defaults or {}, traces=traces)
+def settings(sampling: Sampling, *, defaults: JsonObject | None = None, traces: bool = False) -> dict[str, object]:
+    return sampling_settings(sampling, defaults=defaults or {}, traces=traces)
 
 
 def test_every_setting_goes_through_under_its_name_and_the_models_own_where_nothing_is_set() -> None:
@@ -62,11 +61,13 @@ def test_every_setting_goes_through_under_its_name_and_the_models_own_where_noth
 
 
 def test_a_schema_constrains_the_reply_and_choices_do_where_there_is_none() -> None:
-    both = settings(Sampling(), choices=("a",), schema=SCHEMA)
+    def form(**offered: Any) -> JsonObject:
+        return structured_outputs(Prompt(messages=(ASK,), **offered))
 
-    assert settings(Sampling(), schema=SCHEMA)["json"] == both["json"] == SCHEMA
-    assert settings(Sampling(), choices=("a", "b"))["choice"] == ["a", "b"]
-    assert "choice" not in both
+    assert form() == {}
+    assert form(schema=SCHEMA) == form(choices=("a",), schema=SCHEMA) == {"json": SCHEMA}
+    assert form(choices=("a", "b")) == {"choice": ["a", "b"]}
+    assert form(schema=JSON_OBJECT) == {"json_object": True}
 
 
 def test_likelihoods_are_asked_for_only_to_be_recorded() -> None:
