@@ -124,7 +124,7 @@ class Inbox:
             yield event
 
 
-class ReportingDisplay:
+class ReportingDisplay(Display):
     """A display that passes everything on to another one, and to an inbox."""
 
     interval_s = PROGRESS_INTERVAL_S

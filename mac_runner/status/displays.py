@@ -12,7 +12,7 @@ import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Final, Protocol, TextIO
+from typing import Final, TextIO
 
 from rich.console import Console
 from rich.control import Control
@@ -23,8 +23,7 @@ from tqdm import tqdm
 from mac_runner.clock import Clock
 from mac_runner.printable import printable
 from mac_runner.status.frame import StatusFrame
-from mac_runner.status.picture import line, picture, time_left
-from mac_runner.status.quantities import quantity
+from mac_runner.status.picture import line, picture, quantity, time_left
 
 STATUS_INTERVAL_S: Final = 0.5
 """Between two frames of the live view."""
@@ -32,29 +31,23 @@ STATUS_PLAIN_INTERVAL_S: Final = 10.0
 """Between two plain lines."""
 
 
-class Display(Protocol):
-    """Shows frames."""
+class Display:
+    """Shows frames; this one shows nothing."""
 
-    @property
-    def interval_s(self) -> float:
-        """The least time between two updates."""
-        ...
+    interval_s: float = STATUS_PLAIN_INTERVAL_S
+    """The least time between two updates."""
 
     def start(self) -> None:
         """Get ready to show; called once."""
-        ...
 
     def update(self, frame: StatusFrame) -> None:
         """Show `frame` now."""
-        ...
 
     def say(self, text: str) -> None:
         """Print one line without disturbing what is shown."""
-        ...
 
     def close(self) -> None:
         """Leave the last frame on the screen and the cursor on a new line; safe to call twice."""
-        ...
 
 
 @contextmanager
@@ -70,7 +63,7 @@ def choose_display(stream: TextIO, *, live: bool | None = None, quiet: bool = Fa
     `has_bar` makes it a bar also where the stream is not a terminal, unless the live view was chosen.
     """
     if quiet:
-        return SilentDisplay()
+        return Display()
     is_terminal = stream.isatty() and os.environ.get("TERM", "") not in {"", "dumb", "unknown"}
     if live or (live is None and is_terminal):
         return Expendable(LiveDisplay(stream), stream)
@@ -103,34 +96,11 @@ async def tick(display: Display, read_frame: Callable[[], StatusFrame], clock: C
             display.close()
 
 
-class SilentDisplay:
-    """Shows nothing."""
-
-    interval_s: ClassVar[float] = STATUS_PLAIN_INTERVAL_S
-
-    def start(self) -> None:
-        pass
-
-    def update(self, frame: StatusFrame) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class PlainDisplay:
+class PlainDisplay(Display):
     """One line per update, without control characters: for a log file or a batch job. Begins once engines run."""
-
-    interval_s: ClassVar[float] = STATUS_PLAIN_INTERVAL_S
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-
-    def start(self) -> None:
-        pass
 
     def update(self, frame: StatusFrame) -> None:
         if frame.reading.models:
@@ -139,9 +109,6 @@ class PlainDisplay:
     def say(self, text: str) -> None:
         self._stream.write(f"{text}\n")
         self._stream.flush()
-
-    def close(self) -> None:
-        pass
 
 
 class _Bar(tqdm):  # type: ignore[type-arg]
@@ -154,17 +121,14 @@ class _Bar(tqdm):  # type: ignore[type-arg]
 _Bar.set_lock(threading.RLock())
 
 
-class BarDisplay:
+class BarDisplay(Display):
     """A tqdm bar on one line of a terminal."""
 
-    interval_s: ClassVar[float] = STATUS_INTERVAL_S
+    interval_s = STATUS_INTERVAL_S
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._bar: _Bar | None = None
-
-    def start(self) -> None:
-        pass
 
     def update(self, frame: StatusFrame) -> None:
         reading = frame.reading
@@ -210,10 +174,10 @@ class _OpenConsole(Console):
         raise
 
 
-class LiveDisplay:
+class LiveDisplay(Display):
     """The live picture, redrawn in place by rich."""
 
-    interval_s: ClassVar[float] = STATUS_INTERVAL_S
+    interval_s = STATUS_INTERVAL_S
 
     def __init__(self, stream: TextIO) -> None:
         self._console = _OpenConsole(file=stream, force_terminal=True, markup=False, emoji=False, highlight=False)
@@ -255,55 +219,44 @@ class LiveDisplay:
         self._live.stop()
 
 
-class Expendable:
+class Expendable(Display):
     """A display whose terminal may stall or vanish without the run noticing."""
 
     def __init__(self, display: Display, stream: TextIO) -> None:
-        self._display = display
+        self.display = display
+        """The display that does the drawing."""
+        self.interval_s = display.interval_s
         self._stream = stream
         self._is_gone = False
 
-    @property
-    def interval_s(self) -> float:
-        return self._display.interval_s
-
-    @property
-    def display(self) -> Display:
-        """The display that does the drawing."""
-        return self._display
-
     def start(self) -> None:
-        if self._has_room():
-            self._attempt(self._display.start)
+        self._attempt(self.display.start)
 
     def update(self, frame: StatusFrame) -> None:
-        if self._has_room():
-            self._attempt(lambda: self._display.update(frame))
+        self._attempt(lambda: self.display.update(frame))
 
     def say(self, text: str) -> None:
-        if self._has_room():
-            self._attempt(lambda: self._display.say(text))
+        self._attempt(lambda: self.display.say(text))
 
     def close(self) -> None:
-        if self._has_room():
-            self._attempt(self._display.close)
+        self._attempt(self.display.close)
+
+    def _attempt(self, show: Callable[[], None]) -> None:
+        if self._is_gone or not self._has_room():
+            return
+        try:
+            show()
+        except (OSError, ValueError):
+            # The terminal hung up or the stream was closed. The run goes on unseen.
+            self._is_gone = True
 
     def _has_room(self) -> bool:
         """Whether a write would be taken at once, as far as the system can tell.
 
         A terminal stopped with Ctrl-S or behind a stalled connection takes nothing; writing to it would stop the run.
         """
-        if self._is_gone:
-            return False
         try:
             return bool(select.select([], [self._stream], [], 0)[1])
         except (OSError, ValueError):
             # Not a file of the system, or a closed one: then writing says what is wrong with it.
             return True
-
-    def _attempt(self, show: Callable[[], None]) -> None:
-        try:
-            show()
-        except (OSError, ValueError):
-            # The terminal hung up or the stream was closed. The run goes on unseen.
-            self._is_gone = True

@@ -9,6 +9,9 @@
     limit: model llama31_8b (254/256 busy, 89 waiting)
     turns 4.56k, 99.1/s · tokens 1.20M in (45% cached), 345k out, 34.5k/s
     corrections 12, defaults 3 · results of 45: winner mafia 55%, town 45%
+    lanes 7/8 up, 2 deaths, 1 restart
+    townsfolk@3  resting  gpu 3  0/64  2 deaths, 1 restart · it was killed by signal 9
+    townsfolk@0  up       gpu 0  61/64  4.31k tokens/s, 91% cached
     READY 89 (waiting for a slot)         │ BLOCKED 12 (waiting for others)
     [tos_42] r1 spkr_000 (llama31_8b)     │ [tos_42] r1 mod_001 after spkr_000 (llama31_8b)
 
@@ -19,8 +22,7 @@ nothing in it is read as markup.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -28,16 +30,20 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from mac_runner.printable import printable
+from mac_runner.fleet.model import LaneState, LaneStatus
+from mac_runner.printable import counted, printable
 from mac_runner.results import is_noted
 from mac_runner.status.frame import STATUS_ROWS_MAX, ModelSlots, Reading, StatusFrame, TurnRow
-from mac_runner.status.lanes import lane_table, lanes_line, lanes_summary
-from mac_runner.status.quantities import UNKNOWN, duration, quantity, share
 
+UNKNOWN: Final = "–"
+LANES_NAMED_MAX: Final = 3
+"""Lanes that a plain line names."""
 STATUS_MODELS_MAX: Final = 6
 """Models that are listed one by one on a terminal of 24 lines; a taller one lists more."""
 _SHORT_LINES: Final = 24
 _LIMIT, _WRONG = "yellow", "bold red"
+_IN_ORDER: Final = (LaneState.UP, LaneState.ASLEEP)
+"""States in which a lane does what it should."""
 
 _NOT_COUNTED = "tokens not counted by the engine"
 # Two lists of turns side by side need this much; below it one is above the other.
@@ -46,8 +52,7 @@ _SIDE_BY_SIDE_COLUMNS_MIN = 72
 _CURSOR_LINES = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pool:
+class _Pool(NamedTuple):
     heading: str
     rows: tuple[TurnRow, ...]
 
@@ -61,8 +66,8 @@ def picture(frame: StatusFrame, *, width: int, height: int) -> RenderableType:
         _progress(frame),
         _counts(frame),
         models,
-        *_limit(frame),
-        *_policies(reading),
+        *([] if frame.limit is None else [_line(f"limit: {printable(frame.limit)}", _LIMIT)]),
+        *([_line(policies(reading))] if reading.policies else []),
         *_rates(frame, width),
     ]
     lines_left = height - _CURSOR_LINES - (len(head) - 1 + models.row_count)
@@ -74,8 +79,8 @@ def picture(frame: StatusFrame, *, width: int, height: int) -> RenderableType:
     head += lanes
     lines_left -= sum(one.row_count if isinstance(one, Table) else 1 for one in lanes)
     pools = (
-        _Pool(heading=f"READY {reading.ready} (waiting for a slot)", rows=reading.ready_rows),
-        _Pool(heading=pending(reading), rows=reading.pending_rows),
+        _Pool(f"READY {reading.ready} (waiting for a slot)", reading.ready_rows),
+        _Pool(pending(reading), reading.pending_rows),
     )
     if width >= _SIDE_BY_SIDE_COLUMNS_MIN:
         return Group(*head, *_side_by_side(pools, lines_left, (width - 3) // 2))
@@ -121,16 +126,6 @@ def _counts(frame: StatusFrame) -> Text:
     if reading.resumed_with:
         text.append(f" · resumed with {reading.resumed_with}")
     return text
-
-
-def _limit(frame: StatusFrame) -> list[Text]:
-    """What limits the run."""
-    return [] if frame.limit is None else [_line(f"limit: {printable(frame.limit)}", _LIMIT)]
-
-
-def _policies(reading: Reading) -> list[Text]:
-    """The weights that a trainer changes."""
-    return [_line(policies(reading))] if reading.policies else []
 
 
 def _lanes(reading: Reading, lines_left: int) -> list[RenderableType]:
@@ -300,3 +295,82 @@ def time_left(frame: StatusFrame) -> str:
     if (silence_s := frame.reading.unanswered_s) is not None:
         return f"nothing runs: no engine has answered for {duration(silence_s)}"
     return f"ETA {duration(frame.eta_s)}"
+
+
+def lane_table(lanes: Sequence[LaneStatus], rows_max: int) -> Table:
+    """A row for each of the first `rows_max` lanes; those that take no requests come first."""
+    grid = Table.grid(padding=(0, 1))
+    for _ in ("name", "state", "place"):
+        grid.add_column(no_wrap=True, overflow="ellipsis", max_width=24)
+    grid.add_column(no_wrap=True, justify="right")
+    grid.add_column(no_wrap=True, overflow="ellipsis")
+    for lane in sorted(lanes, key=lambda lane: lane.state in _IN_ORDER)[: max(0, rows_max)]:
+        style = "" if lane.state in _IN_ORDER else _WRONG
+        cells = (printable(lane.name), lane.state.value, printable(lane.place), f"{lane.in_flight}/{lane.slots}")
+        grid.add_row(*(Text(cell, style=style) for cell in cells), Text(_account(lane)))
+    return grid
+
+
+def lanes_summary(lanes: Sequence[LaneStatus]) -> str:
+    """`lanes 7/8 up, 1 asleep, 2 deaths, 1 restart`."""
+    up, asleep = (sum(lane.state is state for lane in lanes) for state in _IN_ORDER)
+    deaths, restarts = sum(lane.deaths for lane in lanes), sum(lane.restarts for lane in lanes)
+    parts = [f"lanes {up}/{len(lanes)} up"]
+    parts += [f"{asleep} asleep"] if asleep else []
+    return ", ".join([*parts, *_lives(deaths, restarts)])
+
+
+def lanes_line(lanes: Sequence[LaneStatus]) -> str:
+    """How many lanes are up, and which are not; empty where all do what they should."""
+    wrong = [lane for lane in lanes if lane.state not in _IN_ORDER]
+    if not wrong:
+        return ""
+    named = [f"{printable(lane.name)} {lane.state.value}" for lane in wrong[:LANES_NAMED_MAX]]
+    more = [f"{len(wrong) - LANES_NAMED_MAX} more"] if len(wrong) > LANES_NAMED_MAX else []
+    return f"{lanes_summary(lanes)} ({', '.join([*named, *more])})"
+
+
+def _account(lane: LaneStatus) -> str:
+    parts = [] if lane.tokens_per_s is None else [f"{quantity(lane.tokens_per_s)} tokens/s"]
+    parts += [] if lane.prefix_hits is None else [f"{share(lane.prefix_hits)} cached"]
+    text = ", ".join([*parts, *_lives(lane.deaths, lane.restarts)])
+    is_fault_shown = lane.fault and lane.state not in _IN_ORDER
+    return " · ".join(filter(None, [text, printable(lane.fault) if is_fault_shown else ""]))
+
+
+def _lives(deaths: int, restarts: int) -> list[str]:
+    found = [(deaths, "deaths"), (restarts, "restarts")]
+    return [counted(count, nouns) for count, nouns in found if count]
+
+
+def duration(seconds: float | None) -> str:
+    """`1:02:03`, and `2d 1:02:03` beyond a day."""
+    if seconds is None:
+        return UNKNOWN
+    minutes, second = divmod(max(0, round(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    clock = f"{hour}:{minute:02}:{second:02}"
+    return f"{days}d {clock}" if days else clock
+
+
+def quantity(value: float | None) -> str:
+    """At most five characters: `7`, `9.40`, `999`, `12.3k`, `4.56M`."""
+    if value is None:
+        return UNKNOWN
+    for divisor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        # A value that three digits of the smaller unit would round up to 1000 belongs to this one.
+        if value >= divisor * 0.9995:
+            return f"{_three_digits(value / divisor)}{unit}"
+    return f"{value:.0f}" if value == int(value) else _three_digits(value)
+
+
+def share(part: float | None) -> str:
+    """`91%`."""
+    return UNKNOWN if part is None else f"{part:.0%}"
+
+
+def _three_digits(value: float) -> str:
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from mac_runner.status.displays import BarDisplay, Expendable, LiveDisplay, PlainDisplay, SilentDisplay
-from mac_runner.status.frame import STATUS_ROWS_MAX, row
-from mac_runner.status.picture import line, pending, picture, tokens, turn
-from mac_runner.status.quantities import duration, quantity
-from mac_runner.status.rates import STATUS_RATE_SAMPLES_MAX, time_left_s
+from mac_runner.status.displays import BarDisplay, Expendable, LiveDisplay, PlainDisplay
+from mac_runner.status.frame import STATUS_RATE_SAMPLES_MAX, STATUS_ROWS_MAX, row, time_left_s
+from mac_runner.status.picture import duration, line, pending, picture, quantity, tokens, turn

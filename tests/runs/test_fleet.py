@@ -13,8 +13,7 @@ import pytest
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.testing import LaneState, LaneStatus
 from mac_runner.runs import Player, Results, RunRequest, set_up
-from mac_runner.status import StatusFrame
-from mac_runner.status.testing import SilentDisplay
+from mac_runner.status import Display, StatusFrame
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import RunDir, discussion, echoes, scripted
 from tests.kit import written
@@ -24,7 +23,7 @@ from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
 
-class Frames(SilentDisplay):
+class Frames(Display):
     """A display that keeps what it is shown."""
 
     interval_s = 0.01

@@ -17,7 +17,7 @@ from mac_runner.results import number, section
 from mac_runner.runs import Player, RunRequest, set_up
 from mac_runner.runs.testing import Limits, set_of_one
 from mac_runner.scheduler import Progress
-from mac_runner.status.testing import SilentDisplay
+from mac_runner.status import Display
 from mac_runner.store import read_standing, used_in
 from mac_runner.store.testing import open_worker
 from mac_runner.types import JsonObject, JsonValue
@@ -69,7 +69,7 @@ def play(
     request = RunRequest(
         file=written(out.with_suffix(".yaml"), content), out=out, shard=None if shard is None else parse_shard(shard)
     )
-    player = Player(display=SilentDisplay(), clock=clock or SystemClock(), is_process_ours=False)
+    player = Player(display=Display(), clock=clock or SystemClock(), is_process_ours=False)
     return player.play(set_up(request))
 
 
@@ -177,7 +177,7 @@ def test_all_combinations_of_a_grid_have_one_limit_together(tmp_path: Path) -> N
     assert stopped.summary["stopped_by"] == stopped.stopped_by
     assert status_json(read_standing(out), NOW)["stopped_by"] == stopped.stopped_by
     alone = set_of_one(set_up(RunRequest(file=out.with_suffix(".yaml"), out=out)).setups[2])
-    assert Player(display=SilentDisplay()).play(alone).stopped_by == stopped.stopped_by
+    assert Player(display=Display()).play(alone).stopped_by == stopped.stopped_by
 
     assert play(asked({"tokens": 2 * tokens(plain)}, seeds=seeds), out).stopped_by is None
     for seed in (1, 2, 3):

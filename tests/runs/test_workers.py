@@ -35,7 +35,7 @@ from mac_runner.runs.testing import (
     summary_of,
     verify_all,
 )
-from mac_runner.status.testing import SilentDisplay
+from mac_runner.status import Display
 from mac_runner.store import (
     Disk,
     has_run,
@@ -396,7 +396,7 @@ def test_shard_in_use_is_not_read_while_it_is_waited_for() -> None:
     assert shared.looks_at_contents == 0
 
 
-class Said(SilentDisplay):
+class Said(Display):
     """A display that shows nothing, and keeps what is said."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from typing import TextIO
 import pytest
 
 from mac_runner.status import Display, Reading, StatusFrame, choose_display
-from mac_runner.status.testing import BarDisplay, Expendable, LiveDisplay, PlainDisplay, SilentDisplay
+from mac_runner.status.testing import BarDisplay, Expendable, LiveDisplay, PlainDisplay
 from tests.patience import LIMIT_S
 
 MakeReading = Callable[..., Reading]
@@ -111,7 +111,7 @@ def test_display_suits_the_stream_and_the_flags(terminal: Terminal, monkeypatch:
         (None, False, LiveDisplay, PlainDisplay),
         (False, False, BarDisplay, PlainDisplay),
         (True, False, LiveDisplay, LiveDisplay),
-        (True, True, SilentDisplay, SilentDisplay),
+        (True, True, Display, Display),
     ):
         assert _inner(choose_display(terminal.stream, live=live, quiet=quiet)) is on_terminal
         assert _inner(choose_display(io.StringIO(), live=live, quiet=quiet)) is off_terminal
