@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +20,9 @@ import aiofiles
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError
 from mac_runner.files import open_regular
+from mac_runner.results import objects, section
 from mac_runner.store.transcripts import decode_transcript
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject
 from mac_runner.view_model import SearchHit, SearchPage
 from mac_runner.viewer.source import Text
 
@@ -59,14 +60,10 @@ async def search(
 async def _read(path: Path) -> bytes:
     """A transcript; nothing where it is gone or cannot be read, as while it is repaired."""
     try:
-        async with aiofiles.open(path, "rb", opener=_opener) as file:
+        async with aiofiles.open(path, "rb", opener=lambda _, flags: open_regular(path, flags | os.O_NOFOLLOW)) as file:
             return await file.read()
     except OSError:
         return b""
-
-
-def _opener(path: str, flags: int) -> int:
-    return open_regular(Path(path), flags | os.O_NOFOLLOW)
 
 
 def byte_pattern(words: str) -> re.Pattern[bytes]:
@@ -98,17 +95,8 @@ def excerpt(data: bytes, words: str) -> str | None:
 
 def _texts(transcript: JsonObject) -> Iterator[str]:
     """What happened, what was said and what was thought."""
-    record = transcript.get("record")
-    events = record.get("events") if isinstance(record, dict) else None
-    yield from _each(events, lambda event: [event.get("text")])
-    yield from _each(transcript.get("turns"), lambda turn: _of_reply(turn.get("reply")))
-
-
-def _of_reply(reply: JsonValue) -> list[JsonValue]:
-    return [reply.get("text"), reply.get("thinking")] if isinstance(reply, dict) else []
-
-
-def _each(values: JsonValue, texts: Callable[[JsonObject], list[JsonValue]]) -> Iterator[str]:
-    for value in values if isinstance(values, list) else ():
-        if isinstance(value, dict):
-            yield from (text for text in texts(value) if isinstance(text, str))
+    said = [event.get("text") for event in objects(section(transcript, "record").get("events"))]
+    for turn in objects(transcript.get("turns")):
+        reply = section(turn, "reply")
+        said += [reply.get("text"), reply.get("thinking")]
+    yield from (text for text in said if isinstance(text, str))

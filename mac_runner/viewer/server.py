@@ -37,20 +37,19 @@ _DIGITS_MAX: Final = 15
 
 
 class Parameters:
-    """The parameters of a request. Raises ConfigError for what is not one of them."""
+    """The parameters of a request: those that are `known`.
 
-    def __init__(self, request: web.Request) -> None:
+    Raises ConfigError for what is unknown, given twice, missing or not a number.
+    """
+
+    def __init__(self, request: web.Request, *known: str) -> None:
         self._query = request.query
         self._match = request.match_info
-
-    def check(self, *known: str) -> Parameters:
-        """These parameters. Raises ConfigError for an unknown one, and for one that is given twice."""
         for name in self._query:
             if name not in known:
                 raise ConfigError(f"there is no parameter {name!r:.60}; there are: {', '.join(known) or 'none'}")
             if len(self._query.getall(name)) > 1:
                 raise ConfigError(f"the parameter {name!r} is given twice")
-        return self
 
     @property
     def slug(self) -> str:
@@ -62,7 +61,6 @@ class Parameters:
         return self._query.get(name, "")
 
     def needed(self, name: str) -> str:
-        """A parameter. Raises ConfigError where it is missing."""
         if not (text := self.text(name)):
             raise ConfigError(f"the parameter {name!r} is missing")
         return text
@@ -94,13 +92,18 @@ class Viewer:
         self._source = source
         self._opening = opening
         self._guard = Guard(port, opening.token, allowed_hosts(host, port, opening.names))
-        self._static = _static()
+        self._static = {name: packed_body(static_file(name)) for name in _KINDS}
         self._clock = clock or SystemClock()
         self._worker, self._engines_worker = DaemonExecutor(1, "viewer"), DaemonExecutor(1, "viewer-engines")
         self._live = Live(source, self._at_work, self._at_engines, self._clock, pace)
         self._reading: asyncio.Task[None] | None = None
         self._bodies = Recent[str, tuple[object, Body]](_BODIES_MAX)
-        self._runner = self._made()
+        app = web.Application(middlewares=[self._guarded])
+        app.on_response_prepare.append(_with_headers)
+        app.add_routes(self._routes())
+        self._runner = web.AppRunner(
+            app, access_log=None, logger=_logger(), handler_cancellation=True, shutdown_timeout=_SHUTDOWN_S
+        )
 
     @property
     def url(self) -> str:
@@ -123,58 +126,36 @@ class Viewer:
         self._worker.shutdown(wait=False)
         self._engines_worker.shutdown(wait=False)
 
-    def _made(self) -> web.AppRunner:
-        app = web.Application(middlewares=[self._guarded])
-        app.on_response_prepare.append(_with_headers)
-        app.add_routes(self._routes())
-        return web.AppRunner(
-            app, access_log=None, logger=_logger(), handler_cancellation=True, shutdown_timeout=_SHUTDOWN_S
-        )
-
     # Requests.
 
     def _routes(self) -> list[web.RouteDef]:
         source = self._source
         return [
-            web.get("/", self._page),
-            web.get("/static/{name}", self._file),
-            web.get("/api/run", self._answers(lambda asked: source.run(asked.slug))),
-            web.get(
+            web.get("/", self._file),
+            web.get("/static/{name:app[.](?:js|css)}", self._file),
+            self._json("/api/run", lambda asked: source.run(asked.slug)),
+            self._json(
                 "/api/index",
-                self._answers(
-                    lambda asked: source.index(asked.slug, asked.count("since"), asked.version), "since", "version"
-                ),
+                lambda asked: source.index(asked.slug, asked.count("since"), asked.version),
+                *("since", "version"),
             ),
-            web.get(
-                "/api/c/{n}",
-                self._answers(
-                    lambda asked: source.conversation(asked.slug, asked.path("n"), asked.text("seat")), "seat"
-                ),
+            self._json(
+                "/api/c/{n}", lambda asked: source.conversation(asked.slug, asked.path("n"), asked.text("seat")), "seat"
             ),
-            web.get(
+            self._json(
                 "/api/c/{n}/turn/{key}",
-                self._answers(
-                    lambda asked: source.turn(asked.slug, asked.path("n"), asked.path("key"), asked.text("seat")),
-                    "seat",
-                ),
+                lambda asked: source.turn(asked.slug, asked.path("n"), asked.path("key"), asked.text("seat")),
+                "seat",
             ),
-            web.get(
+            self._json(
                 "/api/compare",
-                self._answers(
-                    lambda asked: source.compare(
-                        asked.slug, asked.needed("left"), asked.needed("right"), asked.text("other")
-                    ),
-                    *("left", "right", "other"),
+                lambda asked: source.compare(
+                    asked.slug, asked.needed("left"), asked.needed("right"), asked.text("other")
                 ),
+                *("left", "right", "other"),
             ),
-            web.get(
-                "/api/forks",
-                self._answers(lambda asked: source.forks(asked.slug, asked.text("n")), "n", is_of_all=True),
-            ),
-            web.get(
-                "/api/flow",
-                self._answers(lambda asked: source.flow(asked.slug, asked.text("only")), "only", is_of_all=True),
-            ),
+            self._json("/api/forks", lambda asked: source.forks(asked.slug, asked.text("n")), "n", is_of_all=True),
+            self._json("/api/flow", lambda asked: source.flow(asked.slug, asked.text("only")), "only", is_of_all=True),
             web.get("/api/engines", self._engines),
             web.get("/api/search", self._search),
             web.get("/api/stream", self._stream),
@@ -193,44 +174,35 @@ class Viewer:
             return await handler(request)
         except web.HTTPException as fault:
             return _error(fault.status, f"{HTTPStatus(fault.status).phrase.lower()}: {request.path!r:.100}")
-        except NotThereError as fault:
-            return _error(404, str(fault))
-        except ConfigError as fault:
-            return _error(400, str(fault))
         except MacRunnerError as fault:
-            return _error(404, str(fault))
+            is_wrong = isinstance(fault, ConfigError) and not isinstance(fault, NotThereError)
+            return _error(400 if is_wrong else 404, str(fault))
 
     def _welcome(self) -> web.Response:
         response = web.Response(status=303, headers={"Location": "/"})
         response.set_cookie(self._guard.cookie, self._opening.token, httponly=True, samesite="Strict", path="/")
         return response
 
-    async def _page(self, request: web.Request) -> web.Response:
-        Parameters(request).check()
-        return _response(request, self._static[_PAGE], _KINDS[_PAGE])
-
     async def _file(self, request: web.Request) -> web.Response:
-        Parameters(request).check()
-        name = request.match_info["name"]
-        if name not in self._static or name == _PAGE:
-            raise NotThereError(f"the viewer has no file {name!r:.60}")
+        Parameters(request)
+        name = request.match_info.get("name", _PAGE)
         return _response(request, self._static[name], _KINDS[name])
 
-    def _answers(
-        self, work: Callable[[Parameters], object], *names: str, is_of_all: bool = False
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """A handler that answers with the JSON of what `work` returns; `names` are its parameters beside `run`.
+    def _json(
+        self, path: str, work: Callable[[Parameters], object], *names: str, is_of_all: bool = False
+    ) -> web.RouteDef:
+        """A route that answers with the JSON of what `work` returns; `names` are its parameters beside `run`.
 
         What is of all conversations (`is_of_all`) waits until the run is read.
         """
 
         async def handler(request: web.Request) -> web.Response:
-            asked = Parameters(request).check("run", *names)
+            asked = Parameters(request, "run", *names)
             if is_of_all:
                 await self._read_whole(asked.slug)
             return _response(request, await self._at_work(lambda: self._body(request.path_qs, work(asked))), _JSON)
 
-        return handler
+        return web.get(path, handler)
 
     async def _read_whole(self, slug: str) -> None:
         """Wait until all of a run is read."""
@@ -245,18 +217,18 @@ class Viewer:
         return known[1]
 
     async def _engines(self, request: web.Request) -> web.Response:
-        slug = Parameters(request).check("run").slug
+        slug = Parameters(request, "run").slug
         return _response(request, await self._at_engines(lambda: body_of(self._source.engines(slug))), _JSON)
 
     async def _search(self, request: web.Request) -> web.Response:
-        asked = Parameters(request).check("run", "q", "from")
+        asked = Parameters(request, "run", "q", "from")
         words, start = asked.text("q"), asked.count("from")
         await self._read_whole(asked.slug)
         texts = await self._at_work(lambda: self._source.texts(asked.slug))
         return _response(request, body_of(await search(texts, words, start=start, clock=self._clock)), _JSON)
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        asked = Parameters(request).check("run", "since", "version")
+        asked = Parameters(request, "run", "since", "version")
         slug, since, version = asked.slug, asked.count("since"), asked.version
         cursor = Cursor(version, since) if version is not None else cursor_of(request.headers.get("Last-Event-ID", ""))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
@@ -304,11 +276,6 @@ def _logger() -> logging.Logger:
 
 def _is_own_fault(record: logging.LogRecord) -> bool:
     return record.exc_info is None or not isinstance(record.exc_info[1], aiohttp.http_exceptions.HttpProcessingError)
-
-
-def _static() -> Mapping[str, Body]:
-    """The files of the front end, by name."""
-    return {name: packed_body(static_file(name)) for name in _KINDS}
 
 
 def _asked(request: web.Request) -> Asked:

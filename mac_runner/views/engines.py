@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from itertools import accumulate
 from typing import Final, NamedTuple, TypeVar
@@ -31,8 +31,6 @@ _CLASSES_PER_DECADE: Final = 20
 _LEAST_MS: Final = 0.1
 _BOUNDS_MS: Final = tuple(_LEAST_MS * 10 ** (n / _CLASSES_PER_DECADE) for n in range(8 * _CLASSES_PER_DECADE + 1))
 """Upper bounds of the classes of a histogram: 0.1 ms to 2.8 hours, each 12 % above the one before."""
-
-
 Figure = TypeVar("Figure", int, float)
 
 _OF_PLAY: Final = frozenset(
@@ -69,7 +67,7 @@ _decode: Final = msgspec.json.Decoder(_Event).decode
 
 
 class Classes(NamedTuple):
-    """A histogram: upper bounds of its classes, and the counts; the last class has no bound."""
+    """A histogram: the upper bounds of its classes, and the counts."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -106,22 +104,13 @@ class _Histogram:
         upper = _BOUNDS_MS[min(place, len(_BOUNDS_MS) - 1)]
         return float(f"{math.sqrt(upper * _BOUNDS_MS[place - 1]):.3g}")
 
-    def bounded(self) -> Classes:
-        """The classes with the bound of the last one too."""
-        used = [place for place, count in enumerate(self.counts[:-1]) if count]
-        if not used:
-            return Classes((), ())
-        first, last = used[0], used[-1]
-        return Classes(_BOUNDS_MS[first : last + 1], tuple(self.counts[first : last + 1]))
-
     def classes(self) -> Classes:
-        """The bounds and the counts between the first and the last class that is not empty."""
+        """The bounds and the counts from the first to the last class that is not empty."""
         used = [place for place, count in enumerate(self.counts) if count]
         if not used:
             return Classes((), ())
-        first, last = used[0], used[-1]
-        bounds = tuple(float(f"{bound:.4g}") for bound in _BOUNDS_MS[first:last])
-        return Classes(bounds, tuple(self.counts[first : last + 1]))
+        part = slice(used[0], used[-1] + 1)
+        return Classes(_BOUNDS_MS[part], tuple(self.counts[part]))
 
 
 class _Model:
@@ -189,7 +178,9 @@ class EngineClock:
             case "EVENT_RUN_START":
                 self._start(event, now_s)
             case "EVENT_RESIZE":
-                self._resize(event)
+                # An engine serves another number of requests: the page shows the most that it served at once.
+                model = self._model(event.model)
+                model.slots = max(model.slots, self._bound(event.capacity))
             case "EVENT_RUN_STOP":
                 self._close(now_s)
 
@@ -206,7 +197,7 @@ class EngineClock:
 
     def reply_tokens(self) -> Mapping[str, Classes]:
         """By model, how many tokens its replies had."""
-        return {name: model.reply_tokens.bounded() for name, model in sorted(self._models.items())}
+        return {name: model.reply_tokens.classes() for name, model in sorted(self._models.items())}
 
     # Time.
 
@@ -243,14 +234,12 @@ class EngineClock:
     def _start(self, event: _Event, now_s: float) -> None:
         """A session begins. Where the one before it was killed, its requests ended with it."""
         self._close(now_s)
-        for name, capacity in event.models.items():
-            self._model(name).slots = capacity if event.concurrency is None else min(capacity, event.concurrency)
         self._concurrency = event.concurrency
+        for name, capacity in event.models.items():
+            self._model(name).slots = self._bound(capacity)
 
-    def _resize(self, event: _Event) -> None:
-        """An engine serves another number of requests: the page shows the most that it served at once."""
-        model, most = self._model(event.model), self._concurrency
-        model.slots = max(model.slots, event.capacity if most is None else min(event.capacity, most))
+    def _bound(self, capacity: int) -> int:
+        return capacity if self._concurrency is None else min(capacity, self._concurrency)
 
     def _close(self, now_s: float) -> None:
         for request in self._open.values():
@@ -303,7 +292,8 @@ class EngineClock:
             tokens=tuple(model.tokens),
             retries=tuple(model.retries),
             tokens_per_s=round(sum(model.tokens) / self._now_s, 3) if self._now_s else None,
-            latency_bounds_ms=bounds,
+            # Between the classes: the last one is open.
+            latency_bounds_ms=tuple(float(f"{bound:.4g}") for bound in bounds[: max(0, len(counts) - 1)]),
             latency_counts=counts,
             latency_p50_ms=model.latency.quantile_ms(0.5),
             latency_p95_ms=model.latency.quantile_ms(0.95),
@@ -326,14 +316,6 @@ class EngineClock:
     def _covered_s(self, place: int) -> float:
         """How much of a bin has passed."""
         return min(self._bin_s, self._now_s - place * self._bin_s)
-
-
-def engines_page(lines: Iterable[bytes]) -> EnginesPage:
-    """The engines of a run from all lines of its log."""
-    clock = EngineClock()
-    for line in lines:
-        clock.add(line)
-    return clock.page()
 
 
 def _spread(busy_s: list[float], since_s: float, until_s: float, bin_s: float) -> None:

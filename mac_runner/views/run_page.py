@@ -24,7 +24,7 @@ from mac_runner.reports.grid import figures_of
 from mac_runner.reports.status import duration_text, status_json
 from mac_runner.reports.summary import slots_used
 from mac_runner.reports.tables import figure_text, value_text
-from mac_runner.results import DEFAULTS_HEAD, Figure, Value, count_text, integer, number, section
+from mac_runner.results import DEFAULTS_HEAD, Value, count_text, integer, number, section
 from mac_runner.store import Standing
 from mac_runner.store.rows import DoneRow
 from mac_runner.types import JsonObject, JsonValue
@@ -67,20 +67,67 @@ def run_page(
     if is_reading:
         standing = _foreseen(standing, summary or {})
     status = status_json(standing, now)
+    head = _head(standing, resolved, status, is_known=not is_reading or summary is not None)
+    return replace(
+        head,
+        name=name or head.name,
+        columns=column_views(how),
+        facts=(*_figure_facts(summary), *_status_facts(status)),
+        is_reading=is_reading,
+    )
+
+
+def grid_page(
+    standing: Standing,
+    resolved: JsonObject,
+    now: datetime,
+    *,
+    summaries: Mapping[str, JsonObject] | None = None,
+    is_reading: bool = False,
+) -> RunPage:
+    """The head of a grid, with a row for each combination that is asked for.
+
+    `resolved` is the experiment of any combination that has begun, or empty; `summaries` are by combination.
+    """
+    status = status_json(standing, now)
+    combinations = standing.combinations or ()
+    planned = f"{standing.complete} of {len(combinations)} complete"
+    return replace(
+        _head(standing, resolved, status, is_known=not is_reading),
+        facts=(Fact("combinations", planned), *_status_facts({"session": None, "eta_s": None, **status})),
+        combinations=tuple(
+            CombinationView(
+                slug=slug,
+                values={key: value_text(value) for key, value in values.items()},
+                planned=0 if found is None else found.planned,
+                done=0 if found is None else found.ended,
+                failed=0 if found is None else found.failed,
+                figures=combination_figures((summaries or {}).get(slug, {})),
+            )
+            for slug, values, found in combinations
+        ),
+        is_reading=is_reading,
+    )
+
+
+def _head(standing: Standing, resolved: JsonObject, status: JsonObject, *, is_known: bool) -> RunPage:
+    """What the heads of a run and of a grid have in common.
+
+    The state is that of `mac-run status`; of a run without a process it follows from counts, which may not be known.
+    """
     return RunPage(
-        name=name or standing.experiment_name,
+        name=standing.experiment_name,
         directory=str(standing.directory),
         environment=_text(section(resolved, "conversation_config").get("environment")),
         description=_text(section(resolved, "experiment_metadata").get("description")),
-        state=_state(status, is_known=not is_reading or summary is not None),
+        state=_text(status["state"]) if is_known or section(status, "owner") else READING,
         planned=standing.planned,
         done=standing.ended,
         failed=standing.failed,
         is_live=bool(standing.holder.is_alive),
-        columns=column_views(how),
+        columns=(),
         engines=tuple(_engines(status, section(resolved, "model_definitions"))),
-        facts=(*_figure_facts(summary), *_status_facts(status)),
-        is_reading=is_reading,
+        facts=(),
     )
 
 
@@ -100,75 +147,25 @@ def _foreseen(standing: Standing, summary: JsonObject) -> Standing:
     )
 
 
-def _state(status: JsonObject, *, is_known: bool) -> str:
-    """The state as `mac-run status` says it; of a run without a process, it follows from counts."""
-    return _text(status["state"]) if is_known or section(status, "owner") else READING
-
-
-def grid_page(
-    standing: Standing,
-    resolved: JsonObject,
-    now: datetime,
-    *,
-    summaries: Mapping[str, JsonObject] | None = None,
-    is_reading: bool = False,
-) -> RunPage:
-    """The head of a grid, with a row for each combination that is asked for.
-
-    `resolved` is the experiment of any combination that has begun, or empty; `summaries` are by combination.
-    """
-    status = status_json(standing, now)
-    combinations = standing.combinations or ()
-    planned = f"{standing.complete} of {len(combinations)} complete"
-    return RunPage(
-        name=standing.experiment_name,
-        directory=str(standing.directory),
-        environment=_text(section(resolved, "conversation_config").get("environment")),
-        description=_text(section(resolved, "experiment_metadata").get("description")),
-        state=_state(status, is_known=not is_reading),
-        planned=standing.planned,
-        done=standing.ended,
-        failed=standing.failed,
-        is_live=bool(standing.holder.is_alive),
-        columns=(),
-        engines=tuple(_engines(status, section(resolved, "model_definitions"))),
-        facts=(Fact("combinations", planned), *_status_facts({"session": None, "eta_s": None, **status})),
-        combinations=tuple(
-            CombinationView(
-                slug=slug,
-                values={key: value_text(value) for key, value in values.items()},
-                planned=0 if found is None else found.planned,
-                done=0 if found is None else found.ended,
-                failed=0 if found is None else found.failed,
-                figures=combination_figures((summaries or {}).get(slug, {})),
-            )
-            for slug, values, found in combinations
-        ),
-        is_reading=is_reading,
-    )
-
-
 def combination_figures(summary: JsonObject) -> dict[str, str]:
     """The headline figures of a combination, and who took the default act often."""
     noted = noted_defaults(summary)
     return _figures(summary) | ({f"{DEFAULTS_HEAD} of": noted} if noted else {})
 
 
-def _figures(summary: JsonObject | None) -> dict[str, str]:
+def _figures(summary: JsonObject) -> dict[str, str]:
     """The headline figures of a summary with their intervals."""
-    found: dict[str, Figure] = {} if summary is None else figures_of(summary)
     return {
-        name: figure_text(figure, has_n=True, has_unit=True) for name, figure in found.items() if figure.is_headline
+        name: figure_text(figure, has_n=True, has_unit=True)
+        for name, figure in figures_of(summary).items()
+        if figure.is_headline
     }
 
 
 def _figure_facts(summary: JsonObject | None) -> Iterator[Fact]:
-    for name, text in _figures(summary).items():
-        yield Fact(name, text)
     if summary is not None:
-        yield Fact("turns", count_text(summary.get("turns")))
-        yield Fact("corrections", count_text(summary.get("corrections")))
-        yield Fact("defaults", count_text(summary.get("defaults")))
+        yield from (Fact(name, text) for name, text in _figures(summary).items())
+        yield from (Fact(name, count_text(summary.get(name))) for name in ("turns", "corrections", "defaults"))
 
 
 def _status_facts(status: JsonObject) -> Iterator[Fact]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mac_runner.views.compare import compare_view
 from mac_runner.views.conversation import whole_view
-from mac_runner.views.engines import BINS_MAX, FIRST_BIN_S, EngineClock, engines_page
+from mac_runner.views.engines import BINS_MAX, FIRST_BIN_S, EngineClock
 from mac_runner.views.flows import flow_page, fork_trees, is_met, parse_filter
 from mac_runner.views.inspector import difference, turn_views
 from mac_runner.views.perspective import perspective

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -22,7 +23,6 @@ from mac_runner.views.testing import (
     EngineClock,
     column_views,
     combination_figures,
-    engines_page,
     index_columns,
     is_met,
     parse_filter,
@@ -203,6 +203,14 @@ def request(at_s: float, took_s: float, turn: str = "0/Abel/0/0", tokens: int = 
     """A request and its reply."""
     done: dict[str, JsonValue] = {"tokens_out": tokens, "latency_ms": 1000 * took_s, "finish_reason": "stop", **more}
     return [line(at_s, "EVENT_INFER_START", turn), line(at_s + took_s, "EVENT_INFER_DONE", turn, **done)]
+
+
+def engines_page(lines: Iterable[bytes]) -> EnginesPage:
+    """The engines of a run from all lines of its log."""
+    clock = EngineClock()
+    for each in lines:
+        clock.add(each)
+    return clock.page()
 
 
 def busy_s(page: EnginesPage) -> float:
