@@ -53,7 +53,7 @@ from mac_runner.store.records import (
 )
 from mac_runner.store.rows import DoneRow, RecordedRow
 from mac_runner.store.traces import TraceLog
-from mac_runner.structs import convert
+from mac_runner.structs import convert, decode
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
 
 JOURNAL_FORMAT = 3
@@ -311,8 +311,8 @@ def entries(path: Path, line: Line, kind: type[RecordedRow] = RecordedRow) -> tu
 
     There is one entry where it is intact, whose row is not parsed but as `kind` when it is asked for.
     """
-    if (row := _done_row(line, kind)) is not None:
-        return (row,), False
+    if (found := _done_row(line, kind) or _reply(line)) is not None:
+        return (found,), False
     records, is_damaged = records_of(line)
     return (entry_of(path, record) for record in records), is_damaged
 
@@ -324,6 +324,14 @@ def _done_row(line: Line, kind: type[RecordedRow]) -> DoneRow | None:
         return None
     # No key of the frame comes after the row.
     return DoneRow(id_of(match), line.data[match.end() + len(_ROW) : -1], kind)
+
+
+def _reply(line: Line) -> ReplyFrame | None:
+    """What a line says that is one intact frame of a reply; None for any other line, and for one of another form."""
+    if REPLY.match(line.data, CHECKSUM_CHARS) is not None and is_intact(line.data):
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # The slower decoder takes half a surrogate pair.
+            return decode(line.data[CHECKSUM_CHARS + 1 :], ReplyFrame)
+    return None
 
 
 def done_rows(disk: Disk, layout: Layout, session: int) -> Iterator[DoneRow]:
@@ -342,11 +350,9 @@ def _entries(
         yield from entries(path, line)[0]
 
 
-def replies_from(disk: Disk, path: Path, start: int) -> Iterator[RecordedReply]:
-    """The replies of a segment from an offset on, without their tokens, to be counted."""
-    for found in _entries(path, disk, REPLY, start=start):
-        if isinstance(found, ReplyFrame):
-            yield found.recorded(has_trace=False)
+def replies_from(disk: Disk, path: Path, start: int) -> Iterator[ReplyFrame]:
+    """The replies of a segment from an offset on, to be counted."""
+    return (found for found in _entries(path, disk, REPLY, start=start) if isinstance(found, ReplyFrame))
 
 
 def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[str, list[RecordedReply]]:

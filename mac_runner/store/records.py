@@ -287,15 +287,18 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     timing: _Timing
     model: str | None = None
 
-    def recorded(
-        self, *, has_model: bool = True, has_trace: bool = True, earlier: Sequence[RecordedReply] = ()
-    ) -> RecordedReply:
+    @property
+    def tokens(self) -> TokenCount:
+        """What the engine counted."""
+        found = self.reply.tokens
+        return TokenCount(prompt=found.prompt, cached=found.timing.cached, completion=found.completion)
+
+    def recorded(self, *, has_model: bool = True, earlier: Sequence[RecordedReply] = ()) -> RecordedReply:
         """The same. Raises ValueError.
 
-        With `has_model` its `model` counts. With `has_trace` its tokens count; `earlier` are the replies that the
-        prompt of a frame may refer to.
+        With `has_model` its `model` counts; `earlier` are the replies that the prompt of a frame may refer to.
         """
-        found, tokens, timing = self.reply, self.reply.tokens, self.timing
+        found, timing = self.reply, self.timing
         return RecordedReply(
             turn_key=self.turn,
             prompt_sha256=self.prompt_sha256,
@@ -303,8 +306,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
                 text=found.text,
                 thinking=found.thinking,
                 finish_reason=found.finish_reason,
-                tokens=TokenCount(prompt=tokens.prompt, cached=tokens.timing.cached, completion=tokens.completion),
-                trace=_trace(found.trace, earlier) if has_trace and found.trace is not None else None,
+                tokens=self.tokens,
+                trace=None if found.trace is None else _trace(found.trace, earlier),
                 policy=found.policy,
                 timing=Timing(
                     queue_s=timing.queue_s,

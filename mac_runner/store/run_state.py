@@ -31,6 +31,7 @@ from mac_runner.store.journal import (
     DeathFrame,
     Entry,
     PolicyFrame,
+    ReplyFrame,
     RetryFrame,
     SessionFrame,
 )
@@ -38,7 +39,7 @@ from mac_runner.store.layout import Layout
 from mac_runner.store.manifest import Manifest
 from mac_runner.store.records import encode_json
 from mac_runner.store.rows import DoneRow, RecordedRow
-from mac_runner.types import JsonObject, JsonValue, PolicyVersion, RecordedReply
+from mac_runner.types import JsonObject, JsonValue, PolicyVersion, TokenCount
 
 LATEST_KEYS = frozenset({"capacity"})
 """Numbers of an accounting that are levels, not amounts: of several sessions the latest counts."""
@@ -310,11 +311,10 @@ class Recorded:
         self._engines = engines
         self._models: dict[str, list[int]] = {}
 
-    def add(self, recorded: RecordedReply) -> None:
-        """Count one more. Every reply of a run passes here."""
-        name = recorded.model if self._engines is None else self._engines.get(recorded.model or "")
+    def add(self, model: str | None, tokens: TokenCount) -> None:
+        """Count one more, that a model gave. Every reply of a run passes here."""
+        name = model if self._engines is None else self._engines.get(model or "")
         if name is not None:
-            tokens = recorded.reply.tokens
             account = self._models.setdefault(name, [0, 0, 0, 0])
             account[0] += 1
             account[1] += tokens.prompt
@@ -329,11 +329,11 @@ class Recorded:
         return {"models": models} if models else {}
 
 
-def counted(replies: Iterable[RecordedReply], engines: Mapping[str, str] | None = None) -> JsonObject:
+def counted(replies: Iterable[ReplyFrame], engines: Mapping[str, str] | None = None) -> JsonObject:
     """All of these as an accounting."""
     recorded = Recorded(engines)
     for each in replies:
-        recorded.add(each)
+        recorded.add(each.model, each.tokens)
     return recorded.accounting()
 
 

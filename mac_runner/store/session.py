@@ -291,7 +291,7 @@ class Session(SessionLog):
             if reply.recorded.reply.trace is not None:
                 log = self._traces.setdefault(reply.task_id, TraceLog())
             frames.append(journal.reply_frame(reply.task_id, reply.n, reply.recorded, log))
-            self._counted.add(reply.recorded)
+            self._counted.add(reply.recorded.model, reply.recorded.reply.tokens)
         frames += [journal.death_frame(item.task_id, item.turn_key) for item in _of(items, DeathItem)]
         for item in _of(items, AccountingItem)[-1:]:
             self._accounting = item.accounting
