@@ -21,7 +21,7 @@ from mac_runner.reports.testing import drawn
 from mac_runner.results import Table
 from mac_runner.runs.summary import summary_of as summary_of_run
 from mac_runner.store import Disk, Run, has_run, is_grid, read_grid, read_run
-from mac_runner.store.testing import decode_frame, decode_manifest, encode_frame, encode_json, entry
+from mac_runner.store.testing import decode_frame, decode_manifest, encode_frame, encode_json, entry, parse_row
 from mac_runner.types import JsonObject, JsonValue
 
 T = TypeVar("T")
@@ -114,7 +114,15 @@ def summary_of(rows: Iterable[JsonObject], accounting: JsonObject | None = None,
     """The summary of a run `demo` with these rows."""
     found = [*rows]
     count = len(found) if planned is None else planned
-    return summarise(Totals.of(found), experiment_name="demo", planned=count, accounting=accounting or {})
+    return summarise(totals_of(found), experiment_name="demo", planned=count, accounting=accounting or {})
+
+
+def totals_of(rows: Iterable[JsonObject]) -> Totals:
+    """What is added up over index rows."""
+    totals = Totals()
+    for row in rows:
+        totals.add(parse_row(row))
+    return totals
 
 
 def own_game(game: str, *, name: str = "small", conversations: int = 2) -> JsonObject:

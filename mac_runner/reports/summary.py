@@ -7,7 +7,7 @@ of roles, models, reasons, agents and categories, not of conversations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +17,7 @@ from mac_runner.reports.failures import FailureCounter, by_model
 from mac_runner.reports.metrics import MetricCounter
 from mac_runner.reports.outcomes import UNNAMED, OutcomeResults, outcomes_report
 from mac_runner.results import Results, number, objects, section
-from mac_runner.store.rows import CountedRows, IndexRow, parse_row
+from mac_runner.store.rows import CountedRows, IndexRow
 from mac_runner.types import JsonObject, JsonValue, TokenCount
 
 SUMMARY_FORMAT: Final = 6
@@ -118,17 +118,8 @@ class Totals:
     outcomes: dict[str, OutcomeResults] = field(default_factory=dict)
     metrics: MetricCounter = field(default_factory=MetricCounter)
 
-    @classmethod
-    def of(cls, rows: Iterable[JsonObject]) -> Totals:
-        """All of these."""
-        totals = cls()
-        for row in rows:
-            totals.add(row)
-        return totals
-
-    def add(self, index_row: JsonObject) -> None:
+    def add(self, row: IndexRow) -> None:
         """Add a row. Rows of one cluster come together."""
-        row = parse_row(index_row)
         if row.reason is None:
             self.finished += 1
             with one_cluster(row.cluster):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -54,11 +53,11 @@ def summary_parts(contents: Run) -> Iterator[JsonObject | None]:
     is_clustered = fork is not None or conversation.get("samples_per_task", 1) != 1
     totals = Totals()
     # The conversations of a cluster come together.
-    rows = contents.rows_in_task_order() if is_clustered else contents.rows()
-    while part := [*islice(rows, _PART_ROWS)]:
-        for row in part:
-            totals.add(row)
-        yield None
+    rows = contents.json_rows_in_task_order() if is_clustered else contents.json_rows()
+    for number, row in enumerate(rows):
+        totals.add(row.read())
+        if number % _PART_ROWS == 0:
+            yield None
     summary = summarise(
         totals,
         experiment_name=contents.experiment_name,

@@ -158,6 +158,13 @@ class DoneRow:
             outcome = {"outcome": msgspec.Raw(encode_json(row["outcome"]))} if "outcome" in row else {}
             return convert({**row, **outcome}, RecordedRow)
 
+    def read(self) -> IndexRow:
+        """The row with its whole outcome. Raises RunDirectoryError naming the task and the key that does not fit."""
+        try:
+            return decode(self.json, IndexRow)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return parse_row(self.whole())
+
     def whole(self) -> JsonObject:
         """The row with all that it holds."""
         row = decode_json(self.json)

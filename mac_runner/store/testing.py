@@ -56,7 +56,7 @@ from mac_runner.store.records import (
     task_from_json,
     task_json,
 )
-from mac_runner.store.rows import DoneRow, RecordedRow
+from mac_runner.store.rows import DoneRow, RecordedRow, parse_row
 from mac_runner.store.run_state import RunState
 from mac_runner.store.session import MANIFEST_INTERVAL_S, Item, Session, TranscriptItem, open_worker
 from mac_runner.store.space import SAMPLE_CONVERSATIONS, size_text

@@ -19,7 +19,6 @@ from mac_runner.environments.testing import defuse, holds_thought
 from mac_runner.environments.town_of_salem.testing import EventKind, GameLog, Prompts, SeatView, observe, view_of
 from mac_runner.reports import (
     GridRow,
-    Totals,
     csv_bytes,
     grid_table,
     parquet_bytes,
@@ -34,7 +33,7 @@ from mac_runner.views.testing import transcript_text
 from tests.attacks.strings import ATTACKS, against_all
 from tests.environments.discussion.table import agent, opener, talk, turn_of
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game
-from tests.kit import game_player, render_grid, render_summary
+from tests.kit import game_player, render_grid, render_summary, totals_of
 
 CLASSIC = ELEVEN[:10]
 HARMLESS = "hello"
@@ -366,7 +365,7 @@ def summary(text: str) -> JsonObject:
         {"task_id": text, "index": 0, "status": "finished", "counts": counts, "outcome": game},
         {"task_id": text, "index": 1, "status": "failed", "counts": counts, "failure": text, "outcome": None},
     ]
-    return summarise(Totals.of(rows), experiment_name=text, planned=2, accounting={"models": {text: {}}})
+    return summarise(totals_of(rows), experiment_name=text, planned=2, accounting={"models": {text: {}}})
 
 
 @against_all

@@ -20,11 +20,11 @@ from syrupy.assertion import SnapshotAssertion
 from mac_runner.environments.town_of_salem.testing import RESULTS, win_tables
 from mac_runner.errors import RunDirectoryError
 from mac_runner.intervals import ClusteredRate, wilson
-from mac_runner.reports import GridRow, Totals, summarise, summary_tables, write_tables
+from mac_runner.reports import GridRow, summarise, summary_tables, write_tables
 from mac_runner.reports.testing import LINES_MAX, PARTS_MAX, REASONS_MAX, STRETCHES_MAX, ending, warnings
 from mac_runner.results import Table, section
 from mac_runner.types import JsonObject, JsonValue
-from tests.kit import game_player, index_row, known, render_grid, render_summary, summary_of, unreadable
+from tests.kit import game_player, index_row, known, render_grid, render_summary, summary_of, totals_of, unreadable
 
 MODEL: JsonObject = {"capacity": 8, "played_s": 20.0, "busy_slot_s": 30.0, "available_slot_s": 40.0, "requests": 12}
 PLAYED: JsonObject = {"wall_s": 122.0, "played_s": 20.0, "sessions": 2, "models": {"m1": MODEL}}
@@ -176,7 +176,7 @@ def test_summary_memory_does_not_follow_the_number_of_rows() -> None:
 
     def summarised(count: int) -> None:
         rows = (game(i, [player("doctor", "town", won=True)], "town") for i in range(count))
-        summarise(Totals.of(rows), experiment_name="demo", planned=count, accounting={})
+        summarise(totals_of(rows), experiment_name="demo", planned=count, accounting={})
 
     count = 8_000
     summarised(1)  # What is imported and compiled at the first use stays.

@@ -15,12 +15,12 @@ from mac_runner.environments.discussion.testing import Rate, Share, discussion_l
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.figures.testing import Study
 from mac_runner.intervals import ClusteredDifference, detectable_difference
-from mac_runner.reports import Totals, summarise
+from mac_runner.reports import summarise
 from mac_runner.results import Table, section
 from mac_runner.types import JsonObject, JsonValue
 from tests.environments.discussion.table import counted, outcome
 from tests.figures.reports import run
-from tests.kit import index_row
+from tests.kit import index_row, totals_of
 
 WHO = ("agent", "author", "identity", "model")
 NO_TARGET = "the data does not name the target"
@@ -331,7 +331,7 @@ def test_agents_models_and_runs_that_took_their_default_often_say_so_beside_thei
     compared = {one.id: one for part in study_sections(study) for one in part.figures}
     assert {row["run"] for row in compared["accuracy-compared"].rows} == {labels["talks"], "other"}
 
-    summary = summarise(Totals.of(rows), experiment_name="talks", planned=2, accounting={}, speakers=AGENTS)
+    summary = summarise(totals_of(rows), experiment_name="talks", planned=2, accounting={}, speakers=AGENTS)
     marked = [part for part in discussion_tables(summary) if isinstance(part, Table) and part.words[0] in WHO]
     assert {part.words[0] for part in marked} == {*WHO}
     for part in marked:
