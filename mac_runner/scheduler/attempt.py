@@ -318,6 +318,9 @@ async def generate(
                 reply = await _asked(backend, request, clock)
         except TimeoutError:
             raise RequestTimeoutError("no reply before the request's deadline") from None
+        finally:
+            if waiting is not None:
+                waiting.deadline = None  # It holds this task, whose context holds `waiting`.
     if reply.thinking is not None and len(reply.thinking) > THINKING_CHARS_MAX:
         reply = replace(reply, thinking=reply.thinking[:THINKING_CHARS_MAX])
     if len(reply.text) > REPLY_CHARS_MAX:

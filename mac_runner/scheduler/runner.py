@@ -1,8 +1,7 @@
 """The asyncio runner: performs the scheduler's actions and turns their results into events, over engines it starts.
 
-It holds no policy. In one TaskGroup there is a task per slot in use, which goes on from its reply to the next
-departure, one per request backing off, one that opens conversations and one that watches for the stop. There is none
-per conversation. What follows from a reply (journal, conversation, next departures) happens without an await, so no
+It holds no policy. There is a task per slot in use, which goes on from its reply to the next departure, one per request
+backing off, one that opens conversations and one that watches for the stop. There is none per conversation. What follows from a reply (journal, conversation, next departures) happens without an await, so no
 other task sees a half-applied reply.
 """
 
@@ -134,10 +133,10 @@ class Runner:
         self._attempts = AttemptRunner(run, self._accounting, self._fairness)
         self._live: dict[int, LiveConversation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._group = asyncio.TaskGroup()
         self._open_wanted = asyncio.Event()
         self._over = asyncio.Event()
-        self._fatal: MacRunnerError | None = None
+        self._fatal: BaseException | None = None
+        """What ended the run."""
         self._sizes: dict[str, Resized] = {}
         """The size of each engine, as the scheduler knows it."""
         self._is_ready = False
@@ -152,19 +151,18 @@ class Runner:
         )
         self._watch_failures_of(self._log)
         try:
-            async with self._group:
-                self._spawn(self._watch_stop)
-                self._spawn(self._open_tasks)
-                self._begin()
-                await self._over.wait()
-                self._is_closing = True
-                for task in self._tasks:
-                    task.cancel()
-        except BaseExceptionGroup as errors:
-            raise first_error(errors) from None
+            self._spawn(self._watch_stop())
+            self._spawn(self._open_tasks())
+            self._begin()
+            await self._over.wait()
         finally:
             self._is_closing = True
-            self._conclude()
+            for task in self._tasks:
+                task.cancel()
+            try:
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+            finally:
+                self._conclude()
         if self._fatal is not None:
             raise self._fatal
         self._scheduler.validate()  # Once, when all is idle: a leaked slot or turn is a bug.
@@ -190,7 +188,7 @@ class Runner:
     def _resize(self, model: str) -> None:
         """Take in soon that an engine may serve another number of requests. Not here: the caller is the backend."""
         if self._is_ready and not self._is_closing:
-            self._spawn(partial(self._take_in_size, model))
+            self._spawn(self._take_in_size(model))
 
     async def _take_in_size(self, model: str) -> None:
         backend = self._run.backends[model]
@@ -218,16 +216,14 @@ class Runner:
             self._log.event("EVENT_RUN_STOP", ended)
             self._log.checkpoint(self._accounting.as_json(now_s))
 
-    def _spawn(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
-        task = self._group.create_task(self._guarded(work))
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
 
-    async def _guarded(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
-        """End the run on an error of our own tree; anything else is a bug and passes."""
-        try:
-            await work()
-        except MacRunnerError as error:
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
             self._abort(error)
 
     def _watch_failures_of(self, log: RunLog) -> None:
@@ -235,8 +231,9 @@ class Runner:
         loop = asyncio.get_running_loop()
         log.on_failure(lambda failure: _call_in(loop, lambda: self._abort(failure)))
 
-    def _abort(self, error: MacRunnerError) -> None:
-        self._fatal = self._fatal or error
+    def _abort(self, error: BaseException) -> None:
+        if self._fatal is None:
+            self._fatal = error
         self._over.set()
 
     async def _watch_stop(self) -> None:
@@ -280,7 +277,7 @@ class Runner:
     def _feed(self, event: Event) -> None:
         """Pass an event to the scheduler and perform its actions."""
         for depart in self._handle(event):
-            self._spawn(partial(self._serve, depart))
+            self._spawn(self._serve(depart))
 
     def _handle(self, event: Event) -> list[Depart]:
         """As `_feed`, but return the departures to the caller."""
@@ -306,9 +303,9 @@ class Runner:
             case Open():
                 self._open_wanted.set()
             case RetryLater():
-                self._spawn(lambda: self._feed_later(action.delay_s, RetryDue(action.conversation, action.turn)))
+                self._spawn(self._feed_later(action.delay_s, RetryDue(action.conversation, action.turn)))
             case Rest():
-                self._spawn(lambda: self._feed_later(action.delay_s, RestOver(action.model)))
+                self._spawn(self._feed_later(action.delay_s, RestOver(action.model)))
             case Settle():
                 self._settle(self._live.pop(action.conversation), now_s)
             case Finished():
@@ -328,15 +325,13 @@ class Runner:
                 event = await self._attempts.carry_out(self._live[depart.conversation], depart)
                 following = self._handle(event)
                 for other in following[1:]:
-                    self._spawn(partial(self._serve, other))
+                    self._spawn(self._serve(other))
                 if not following:
                     return
                 depart = following[0]
-                # An engine that answers without a pause would hold the loop.
-                await self._clock.sleep(0)
-        except EngineCrashedError:
+        except EngineCrashedError as error:
             self._record_deaths(self._live[depart.conversation].source.engines[depart.turn.model])
-            raise
+            self._abort(error)  # At once, so that no other request of it records them again.
 
     def _record_deaths(self, engine: str) -> None:
         """Record a death for each turn of an engine that takes the run with it, once."""
