@@ -20,8 +20,8 @@ from typing import Any, Final, TypeVar
 from mac_runner import descriptors
 from mac_runner.threads import DaemonExecutor
 
-COLLECTION_OBJECTS: Final = 5_000
-"""New objects before the garbage collector looks among them."""
+COLLECTION_OBJECTS: Final = 30_000
+"""New objects before the garbage collector looks among them: more than the replies of a burst and their records."""
 BLOCKING_CALLS_MAX: Final = 32
 """How many calls may block at once beside the loop; more of them queue."""
 
