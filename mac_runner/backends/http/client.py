@@ -94,33 +94,51 @@ class HttpClient:
 
     async def get(self, url: URL, *, deadline_s: float) -> Answer:
         """GET within `deadline_s`. Raises SendingError."""
-        return await self._answer_to(_HttpRequest(method="GET", url=url), deadline_s)
+        return await self._answer_to(_HttpRequest(method="GET", url=url), deadline_s, set())
 
     async def post(
-        self, url: URL, body: bytes, *, request_id: str, deadline_s: float, headers: Mapping[str, str] | None = None
+        self,
+        url: URL,
+        body: bytes,
+        *,
+        request_id: str,
+        deadline_s: float,
+        headers: Mapping[str, str] = {},
+        under_way: set[asyncio.Timeout] | None = None,
     ) -> Answer:
-        """POST within `deadline_s`, the reading of the answer included. Raises SendingError."""
-        named = {"X-Request-Id": quote(request_id, safe="/"), **(headers or {})}
-        return await self._answer_to(_HttpRequest(method="POST", url=url, body=body, headers=named), deadline_s)
+        """POST within `deadline_s`, the reading of the answer included. Raises SendingError.
+
+        Meanwhile its timeout is among those `under_way`. Who takes it out there and lets it expire has found that the
+        server hangs.
+        """
+        named = {"X-Request-Id": quote(request_id, safe="/"), **headers}
+        request = _HttpRequest(method="POST", url=url, body=body, headers=named)
+        return await self._answer_to(request, deadline_s, set() if under_way is None else under_way)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._kept.close()
         await self._new.close()
 
-    async def _answer_to(self, request: _HttpRequest, deadline_s: float) -> Answer:
+    async def _answer_to(self, request: _HttpRequest, deadline_s: float, under_way: set[asyncio.Timeout]) -> Answer:
+        deadline = asyncio.timeout(deadline_s)
+        under_way.add(deadline)
         try:
-            async with asyncio.timeout(deadline_s):
+            async with deadline:
                 return await self._sent(request)
         except _UNREACHED as fault:
             if lacks_descriptors(fault):
                 raise SendingError(NO_DESCRIPTORS, standing=Standing.UNSENT, is_busy=True) from fault
             raise SendingError(f"no connection: {self._redactor.quoted(str(fault))}", standing=Standing.GONE) from fault
         except TimeoutError as fault:
+            if deadline not in under_way:
+                raise SendingError("it hangs", standing=Standing.HUNG) from fault
             raise SendingError(f"no answer within {deadline_s:g} s", standing=Standing.LATE) from fault
         except _BROKEN as fault:
             text = f"{type(fault).__name__}: {self._redactor.quoted(str(fault))}"
             raise SendingError(f"the connection broke: {text}", standing=Standing.CUT_OFF) from fault
+        finally:
+            under_way.discard(deadline)
 
     async def _sent(self, request: _HttpRequest) -> Answer:
         """The answer, over a new connection if the server had just closed the kept one.
@@ -179,7 +197,8 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     """The whole body, never more than HTTP_BODY_BYTES_MAX of it."""
     chunks: list[bytes] = []
     size = 0
-    while chunk := await response.content.readany():
+    while not response.content.at_eof():
+        chunk = await response.content.readany()
         size += len(chunk)
         if size > HTTP_BODY_BYTES_MAX:
             raise malformed(f"more than {HTTP_BODY_BYTES_MAX} bytes")

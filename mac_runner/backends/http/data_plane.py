@@ -337,11 +337,14 @@ class DataPlane(Backend):
         """Send it, and give back its slot. A server that failed keeps the slot until it is judged."""
         version = self._version
         try:
-            get = partial(self._beside, endpoint)
-            sent = None if self.weights is None else await self.weights.sent(endpoint.url, get)
-            reply = await self._reply(endpoint, request)
-            if self.weights is not None and sent is not None and reply.policy is None:
-                reply = replace(reply, policy=await self.weights.span(endpoint.url, sent, get))
+            if self.weights is None:
+                reply = await self._reply(endpoint, request)
+            else:
+                get = partial(self._beside, endpoint)
+                sent = await self.weights.sent(endpoint.url, get)
+                reply = await self._reply(endpoint, request)
+                if sent is not None and reply.policy is None:
+                    reply = replace(reply, policy=await self.weights.span(endpoint.url, sent, get))
             if reply.policy is not None and reply.policy.end < version:
                 text = f"its weights are of version {reply.policy.end}, not {version}: it was restarted"
                 raise SendingError(text, standing=Standing.DOUBTFUL)
@@ -386,20 +389,18 @@ class DataPlane(Backend):
     async def _send(self, endpoint: Endpoint, request: Request, shape: ChatShape) -> Answer:
         sent_at_s = self._clock.monotonic_s()
         self._stalls.arm()
-        cut_off = asyncio.timeout(None)
-        endpoint.sendings.add(cut_off)
         try:
-            async with cut_off:
-                answer = await self._started.post(
-                    self._target(endpoint),
-                    self.dialect.body(request, shape),
-                    request_id=request.request_id,
-                    deadline_s=self.dialect.config.timeout_s,
-                )
-            endpoint.silence.end(self._clock.monotonic_s())
-            return answer
-        except TimeoutError:
-            raise SendingError(endpoint.fault, standing=Standing.HUNG) from None
+            answer = await self._started.post(
+                self._target(endpoint),
+                self.dialect.body(request, shape),
+                request_id=request.request_id,
+                deadline_s=self.dialect.config.timeout_s,
+                under_way=endpoint.sendings,
+            )
+        except SendingError as fault:
+            if fault.standing is Standing.HUNG:
+                raise SendingError(endpoint.fault, standing=Standing.HUNG) from None
+            raise
         except asyncio.CancelledError:
             # Usually the request's deadline, which counts against the endpoint if it had the time in which a server
             # answers. It may also be the end of the run, so no line is written.
@@ -407,8 +408,8 @@ class DataPlane(Backend):
             if now_s - sent_at_s >= CANARY_S_MAX and endpoint.count_failure():
                 endpoint.set_aside(now_s)
             raise
-        finally:
-            endpoint.sendings.discard(cut_off)
+        endpoint.silence.end(self._clock.monotonic_s())
+        return answer
 
     def _leave(self, endpoint: Endpoint) -> None:
         """A request has left it: give the slot to the next one."""
@@ -517,7 +518,9 @@ class DataPlane(Backend):
         self._set_aside(endpoint, why)
         now_s = asyncio.get_running_loop().time()
         for sending in endpoint.sendings:
-            sending.reschedule(now_s)
+            if not sending.expired():
+                sending.reschedule(now_s)
+        endpoint.sendings.clear()
         self.stuck(endpoint, why)
 
     async def _probe(self, endpoint: Endpoint, settings: Sampling | None = None) -> None:

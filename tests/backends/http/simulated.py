@@ -142,10 +142,19 @@ class SimulatedClient:
         pass
 
     async def get(self, url: URL, *, deadline_s: float) -> Answer:
-        return await self._within(self._at(url).page(url.path), deadline_s)
+        return await self._within(self._at(url).page(url.path), deadline_s, set())
 
-    async def post(self, url: URL, body: bytes, *, request_id: str, deadline_s: float) -> Answer:
-        return await self._within(self._at(url).complete(body, request_id), deadline_s)
+    async def post(
+        self,
+        url: URL,
+        body: bytes,
+        *,
+        request_id: str,
+        deadline_s: float,
+        under_way: set[asyncio.Timeout] | None = None,
+    ) -> Answer:
+        answering = self._at(url).complete(body, request_id)
+        return await self._within(answering, deadline_s, set() if under_way is None else under_way)
 
     async def close(self) -> None:
         pass
@@ -157,12 +166,17 @@ class SimulatedClient:
         return server
 
     @staticmethod
-    async def _within(answering: Awaitable[Answer], deadline_s: float) -> Answer:
+    async def _within(answering: Awaitable[Answer], deadline_s: float, under_way: set[asyncio.Timeout]) -> Answer:
+        deadline = asyncio.timeout(deadline_s)
+        under_way.add(deadline)
         try:
-            async with asyncio.timeout(deadline_s):
+            async with deadline:
                 return await answering
         except TimeoutError:
-            raise SendingError(f"no answer within {deadline_s:g} s", standing=Standing.LATE) from None
+            standing = Standing.LATE if deadline in under_way else Standing.HUNG
+            raise SendingError(f"no answer within {deadline_s:g} s", standing=standing) from None
+        finally:
+            under_way.discard(deadline)
 
 
 @dataclass(kw_only=True)
