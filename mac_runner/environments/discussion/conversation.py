@@ -94,9 +94,8 @@ class DiscussionConversation(Dialogue[Said]):
         seat = self._seats[turn.agent]
         role, moment = ROLES[seat.role], self._writer.moment(seat)
         form = self._writer.form(seat, moment)
-        ordered = sorted(form.names, key=lambda name: name != role.decisive)
         signs = frozenset() if moment.matcher is None else moment.matcher.signs
-        found = read_fields(reply, ordered, signs=signs)
+        found = read_fields(reply, form.sought, signs=signs)
         if isinstance(found, Problem):
             return found
         if copied := _copied(found, form):

@@ -153,11 +153,13 @@ class Rules:
 class Form:
     """The reply asked of a role: its fields, what goes into each in words with the blank form, and as a schema.
 
-    `own` are the fields of the role, without those of private channels. `shown` is what prompts show in the place of
-    each field: its meaning, and examples in a template of a user's.
+    `sought` are the names as a reply is read, the decisive one first. `own` are the fields of the role, without those
+    of private channels. `shown` is what prompts show in the place of each field: its meaning, and examples in a
+    template of a user's.
     """
 
     names: tuple[str, ...]
+    sought: tuple[str, ...]
     own: tuple[str, ...]
     shown: tuple[tuple[str, ...], ...]
     words: str
@@ -170,8 +172,9 @@ class PromptWriter:
     def __init__(self, state: DiscussionState, rules: Rules) -> None:
         self._state = state
         self._rules = rules
-        self._fixed: dict[str, tuple[dict[str, object], str]] = {}
+        self._fixed: dict[str, tuple[dict[str, object], Message]] = {}
         """What every prompt of a seat has in common: the values of its template, and the system message."""
+        self._shown_from = min(seat.identity.shown_from for seat in state.seats)
         self._members: dict[bool, tuple[Member, ...]] = {}
         self._forms: dict[tuple[str, bool, tuple[str, ...]], Form] = {}
         self._lines: dict[tuple[int, int, bool, str], Line] = {}
@@ -217,7 +220,7 @@ class PromptWriter:
             },
         )
         return Prompt(
-            messages=(Message(role="system", content=system), Message(role="user", content=user)),
+            messages=(system, Message(role="user", content=user)),
             view=DiscussionView(
                 agent=seat.agent,
                 role=seat.role,
@@ -240,7 +243,8 @@ class PromptWriter:
         """The reply asked of `seat`. It is the same in every round but the last."""
         key = (seat.role, moment.is_last, seat.channels)
         if (form := self._forms.get(key)) is None:
-            own = ROLES[seat.role].fields(moment)
+            role = ROLES[seat.role]
+            own = role.fields(moment)
             asides = (
                 words_field(aside_field(channel), f"words for the private channel {channel} alone, or an empty text")
                 for channel in seat.channels
@@ -251,6 +255,7 @@ class PromptWriter:
             blank = json.dumps(dict.fromkeys(names, BLANK))
             form = self._forms[key] = Form(
                 names=names,
+                sought=tuple(sorted(names, key=lambda name: name != role.decisive)),
                 own=tuple(field.name for field in own),
                 shown=tuple((field.meaning, *self._examples(field.name)) for field in fields),
                 words=f"{words}\nReply with one JSON object and nothing else: {blank}",
@@ -285,7 +290,7 @@ class PromptWriter:
             majority=most_hold,
         )
 
-    def _fix(self, seat: Seat) -> tuple[dict[str, object], str]:
+    def _fix(self, seat: Seat) -> tuple[dict[str, object], Message]:
         question = self._state.question
         # Made once for all rounds, so it has of identities what is shown from the first one on.
         members = self._all(0)
@@ -304,11 +309,11 @@ class PromptWriter:
             "choices": listed(self._rules.settings.prompt.choice_format, question.shown),
             "rounds": self._rules.settings.max_rounds,
         }
-        return values, self._rules.template.render("system", values)
+        return values, Message(role="system", content=self._rules.template.render("system", values))
 
     def _all(self, round_number: int) -> tuple[Member, ...]:
         """All agents; they are shown from one round on, the same for each."""
-        is_shown = any(seat.identity.is_shown_in(round_number) for seat in self._state.seats)
+        is_shown = round_number >= self._shown_from
         if is_shown not in self._members:
             self._members[is_shown] = tuple(
                 Member(agent=seat.agent, role=seat.role, shown=seat.identity.shown_in(round_number), **traits.fields())
