@@ -353,7 +353,8 @@ class Disk:
             try:
                 return self._link(temporary, path)
             finally:
-                self._unlink(temporary)
+                with suppress(FileNotFoundError):  # Without hard links it was moved.
+                    self._system.unlink(temporary)
 
     def rename(self, source: Path, target: Path) -> None:
         """Move a file, durably."""
