@@ -31,8 +31,7 @@ class SystemClock:
     def utc_now(self) -> datetime:
         return datetime.now(UTC)
 
-    def monotonic_s(self) -> float:
-        return time.monotonic()
+    monotonic_s = staticmethod(time.monotonic)  # A request asks for the time about twenty times.
 
     async def sleep(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)

@@ -1,6 +1,6 @@
 """The asyncio runner: performs the scheduler's actions and turns their results into events, over engines it starts.
 
-It holds no policy. There is a task per slot in use, which goes on from its reply to the next departure, one per request
+It holds no policy. There is a task per slot, which goes on from its reply to the next departure, one per request
 backing off, one that opens conversations and one that watches for the stop. There is none per conversation. What follows from a reply (journal, conversation, next departures) happens without an await, so no
 other task sees a half-applied reply.
 """
@@ -133,6 +133,8 @@ class Runner:
         self._attempts = AttemptRunner(run, self._accounting, self._fairness)
         self._live: dict[int, LiveConversation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._idle: list[asyncio.Future[Depart]] = []
+        """Those of tasks that wait for a departure."""
         self._open_wanted = asyncio.Event()
         self._over = asyncio.Event()
         self._fatal: BaseException | None = None
@@ -277,6 +279,13 @@ class Runner:
     def _feed(self, event: Event) -> None:
         """Pass an event to the scheduler and perform its actions."""
         for depart in self._handle(event):
+            self._depart(depart)
+
+    def _depart(self, depart: Depart) -> None:
+        """Have a task carry out a departure: one that waits, or a new one."""
+        if self._idle:
+            self._idle.pop().set_result(depart)
+        else:
             self._spawn(self._serve(depart))
 
     def _handle(self, event: Event) -> list[Depart]:
@@ -318,17 +327,20 @@ class Runner:
         self._feed(event)
 
     async def _serve(self, depart: Depart) -> None:
-        """Carry out a departure, then the first of those that its answer allows."""
+        """Carry out a departure, then the first of those that its answer allows, or the next one."""
         try:
             while True:
                 await self._fairness.turn()
                 event = await self._attempts.carry_out(self._live[depart.conversation], depart)
                 following = self._handle(event)
                 for other in following[1:]:
-                    self._spawn(self._serve(other))
-                if not following:
-                    return
-                depart = following[0]
+                    self._depart(other)
+                if following:
+                    depart = following[0]
+                else:
+                    idle = asyncio.get_running_loop().create_future()
+                    self._idle.append(idle)
+                    depart = await idle
         except EngineCrashedError as error:
             self._record_deaths(self._live[depart.conversation].source.engines[depart.turn.model])
             self._abort(error)  # At once, so that no other request of it records them again.
