@@ -117,7 +117,7 @@ class EngineClient:
         return await self._body(f"GET {url}", self._http.get(URL(url), deadline_s=timeout_s))
 
     async def post(
-        self, url: str, body: JsonObject | None, headers: Mapping[str, str] | None = None, *, timeout_s: float
+        self, url: str, body: JsonObject | None, headers: Mapping[str, str] = {}, *, timeout_s: float
     ) -> bytes:
         """The body of the answer to an order."""
         content = b"" if body is None else encoded(body)

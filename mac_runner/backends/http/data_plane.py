@@ -343,7 +343,7 @@ class DataPlane(Backend):
                 get = partial(self._beside, endpoint)
                 sent = await self.weights.sent(endpoint.url, get)
                 reply = await self._reply(endpoint, request)
-                if sent is not None and reply.policy is None:
+                if reply.policy is None:
                     reply = replace(reply, policy=await self.weights.span(endpoint.url, sent, get))
             if reply.policy is not None and reply.policy.end < version:
                 text = f"its weights are of version {reply.policy.end}, not {version}: it was restarted"

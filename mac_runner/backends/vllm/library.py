@@ -146,7 +146,6 @@ def cache_tokens(engine: EngineConfig) -> int:
     return of_all if of_one is None else of_one * int(engine.parallel_config.data_parallel_size)
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorClasses:
     """vLLM's errors about a request: `base`, and below it the `client`'s fault and a `dead` engine."""
