@@ -76,7 +76,7 @@ def is_finished(setup: Setup) -> bool:
 def check(chosen: ExperimentSet) -> None:
     """Refuse a directory that these shards have no place in; changes nothing."""
     for setup in chosen.setups:
-        check_leases(Disk(), setup.layout, _record(chosen, setup), setup.loaded.resolved)
+        check_leases(Disk(), _record(chosen, setup), setup.invocation)
 
 
 def begin(chosen: ExperimentSet, left: Iterable[str], clock: Clock) -> None:
@@ -87,8 +87,7 @@ def begin(chosen: ExperimentSet, left: Iterable[str], clock: Clock) -> None:
     for setup in chosen.setups:
         if setup.slug in wanted:
             at = iso(clock.utc_now())
-            record = _record(chosen, setup)
-            begin_leases(Disk(), setup.layout, record, setup.loaded.resolved, setup.tasks, at=at)
+            begin_leases(Disk(), _record(chosen, setup), setup.invocation, at=at)
 
 
 def is_ended(chosen: ExperimentSet) -> bool:

@@ -23,7 +23,7 @@ from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.plan import Plan, Shard, task_name
 from mac_runner.store.disk import Disk
-from mac_runner.store.identity import changes, encode_config, is_untouched, read_shard
+from mac_runner.store.identity import Invocation, changes, encode_config, is_untouched, read_shard
 from mac_runner.store.layout import EVENTS, GRID, LEASE_DIRECTORIES, LEASES, LOCK, WORKERS, Layout, visible
 from mac_runner.store.lock import RunLock
 from mac_runner.store.manifest import read_manifest, write_manifest
@@ -31,7 +31,6 @@ from mac_runner.store.records import encode_json, foreign_format
 from mac_runner.store.run_state import RunState
 from mac_runner.store.tail import read_state
 from mac_runner.structs import convert
-from mac_runner.types import JsonObject
 
 LEASES_FORMAT: Final = 1
 
@@ -84,22 +83,21 @@ def encode_leases(record: LeasesRecord) -> bytes:
     return encode_json(asdict(record)) + b"\n"
 
 
-def begin_leases(
-    disk: Disk, layout: Layout, record: LeasesRecord, resolved: JsonObject, tasks: Plan, *, at: str
-) -> None:
+def begin_leases(disk: Disk, record: LeasesRecord, asked: Invocation, *, at: str) -> None:
     """Have a run whose shards can be claimed, begun here or before; several processes may do so at once.
 
     Raises what `check_leases` raises.
     """
-    check_leases(disk, layout, record, resolved)
-    for path, data in ((layout.leases, encode_leases(record)), (layout.config, encode_config(resolved))):
+    layout = asked.layout
+    check_leases(disk, record, asked)
+    for path, data in ((layout.leases, encode_leases(record)), (layout.config, encode_config(asked.resolved))):
         disk.make_directory(path.parent)
         if not disk.exists(path):
             disk.publish_once(path, data)
             disk.sync_directory(path.parent)
     if layout.is_whole:
-        _plan(disk, layout, tasks, at)
-    check_leases(disk, layout, record, resolved)
+        _plan(disk, layout, asked.tasks, at)
+    check_leases(disk, record, asked)
 
 
 def _plan(disk: Disk, layout: Layout, tasks: Plan, at: str) -> None:
@@ -112,17 +110,17 @@ def _plan(disk: Disk, layout: Layout, tasks: Plan, at: str) -> None:
     write_manifest(disk, layout, manifest, updated_at=at)
 
 
-def check_leases(disk: Disk, layout: Layout, record: LeasesRecord, resolved: JsonObject) -> None:
+def check_leases(disk: Disk, record: LeasesRecord, asked: Invocation) -> None:
     """Raises IdentityError when the directory is of another experiment, or cut into another number of shards.
 
     Raises RunDirectoryError when it holds something else. Changes nothing.
     """
-    directory = layout.directory
+    layout, directory = asked.layout, asked.layout.directory
     if (found := read_leases(disk, layout)) is not None:
         _check_same(directory, found, record)
     if is_untouched(disk, layout):
         return
-    if changed := changes(disk, layout, resolved).identity:
+    if changed := changes(disk, layout, asked.resolved).identity:
         raise IdentityError(
             f"{directory} was begun with another experiment ({changed[0].path} is one difference), of which nothing "
             "was played; run it once without --shard, or choose another directory with --out"

@@ -18,7 +18,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TypeGuard
+from operator import add
+from typing import TypeAlias, TypeGuard
 
 import msgspec
 
@@ -47,6 +48,7 @@ LATEST_KEYS = frozenset({"capacity"})
 RECORDED = "recorded"
 """What a session without accounts of its own recorded, in its checkpoints: those accounts have at least as much."""
 
+_Amount: TypeAlias = int | float
 _DIGITS = 6
 """Of seconds; what is counted is whole."""
 
@@ -337,11 +339,6 @@ def counted(replies: Iterable[ReplyFrame], engines: Mapping[str, str] | None = N
     return recorded.accounting()
 
 
-def at_least(accounting: JsonObject, recorded: JsonObject) -> JsonObject:
-    """An accounting of engines that has at least the requests and tokens that were recorded (`counted`)."""
-    return {key: _greater(value, recorded.get(key)) for key, value in {**recorded, **accounting}.items()}
-
-
 def without_counts(accounting: JsonObject) -> JsonObject:
     """An accounting without what is `counted` where it is recorded."""
     models = accounting.get("models")
@@ -362,15 +359,31 @@ def requests_of(accounting: JsonObject) -> int:
 
 def merge_accounting(total: JsonObject, session: JsonObject) -> JsonObject:
     """What one session used, added to what the sessions before it did."""
-    merged = dict(total)
-    for key, value in session.items():
-        merged[key] = _added(key, merged.get(key), value)
-    return merged
+    return _combined(total, session, add)
 
 
 def accounting_since(total: JsonObject, before: JsonObject) -> JsonObject:
-    """What was used since `before`: added to that it is `total`."""
-    return {key: _since(key, value, before.get(key)) for key, value in total.items()}
+    """What was used since `before`, which is a part of `total`: added to that it is `total`."""
+    return _combined(before, total, lambda old, new: round(new - old, _DIGITS))
+
+
+def at_least(accounting: JsonObject, recorded: JsonObject) -> JsonObject:
+    """An accounting of engines that has at least the requests and tokens that were recorded (`counted`)."""
+    return _combined(recorded, accounting, max)
+
+
+def _combined(old: JsonObject, new: JsonObject, combine: Callable[[_Amount, _Amount], _Amount]) -> JsonObject:
+    """Two accountings as one: amounts that both have are combined, and of anything else the new one counts."""
+    found = dict(old)
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, dict):
+            found[key] = _combined(before if isinstance(before, dict) else {}, value, combine)
+        elif _is_amount(before) and _is_amount(value) and key not in LATEST_KEYS:
+            found[key] = combine(before, value)
+        else:
+            found[key] = value
+    return found
 
 
 def _part(session: SessionStanding, endings: list[Ending]) -> JsonObject:
@@ -387,27 +400,5 @@ def _part(session: SessionStanding, endings: list[Ending]) -> JsonObject:
     }
 
 
-def _added(key: str, old: JsonValue, new: JsonValue) -> JsonValue:
-    if isinstance(new, dict):
-        return merge_accounting(old if isinstance(old, dict) else {}, new)
-    if _is_amount(old) and _is_amount(new) and key not in LATEST_KEYS:
-        return old + new
-    return new
-
-
-def _greater(value: JsonValue, recorded: JsonValue) -> JsonValue:
-    if isinstance(value, dict) and isinstance(recorded, dict):
-        return at_least(value, recorded)
-    return max(value, recorded) if _is_amount(value) and _is_amount(recorded) else value
-
-
-def _since(key: str, new: JsonValue, old: JsonValue) -> JsonValue:
-    if isinstance(new, dict):
-        return accounting_since(new, old if isinstance(old, dict) else {})
-    if _is_amount(old) and _is_amount(new) and key not in LATEST_KEYS:
-        return round(new - old, _DIGITS)
-    return new
-
-
-def _is_amount(value: JsonValue) -> TypeGuard[int | float]:
+def _is_amount(value: JsonValue) -> TypeGuard[_Amount]:
     return isinstance(value, int | float) and not isinstance(value, bool)

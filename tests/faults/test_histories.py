@@ -324,7 +324,8 @@ class History:
             disk = process.disk
             if part.grid:
                 join_grid(part.grid, ASKED, disk=disk)
-            begin_leases(disk, part.layout(), part.record, part.resolved, part.tasks, at="now")
+            asked = Invocation(layout=part.layout(), resolved=part.resolved, tasks=part.tasks)
+            begin_leases(disk, part.record, asked, at="now")
             lease = Lease(shard=shard, samples=1, events=TOP / "workers" / str(process.number) / "events.jsonl")
             disk.make_directory(lease.events.parent)
             make_claimable(disk, part.layout(lease).place)

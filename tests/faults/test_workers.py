@@ -71,8 +71,7 @@ class Workers:
 
     def begin(self) -> None:
         """Have a run whose shards can be claimed."""
-        layout = Layout(directory=self._run_dir, experiment_name=player.NAME)
-        begin_leases(self._disk, layout, RECORD, player.resolved(), PLAN, at="now")
+        begin_leases(self._disk, RECORD, player.asked(self._run_dir, PLAN), at="now")
 
     def play(self) -> None:
         """Claim each shard, and play it."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mac_runner.errors import RunLockedError
 from mac_runner.plan import Shard
-from mac_runner.store import Disk, GridRecord, LeasesRecord, System, grid_entries, open_grid, read_leases
+from mac_runner.store import Disk, GridRecord, Invocation, LeasesRecord, System, grid_entries, open_grid, read_leases
 from mac_runner.store.testing import (
     LEASES,
     DoneRow,
@@ -161,7 +161,12 @@ def test_conversations_beyond_those_asked_for_now_are_as_whole_as_they_were(run_
 def leased(layout: Layout, tasks: int, seed: int = 1) -> LeasesRecord:
     """Shards of so many conversations that workers can claim."""
     record = LeasesRecord(of=OF, experiment_name=player.NAME, identity=f"of seed {seed}", conversations=tasks)
-    begin_leases(Disk(), layout, record, player.resolved(seed), player.shared_plan(tasks), at="now")
+    begin_leases(
+        Disk(),
+        record,
+        Invocation(layout=layout, resolved=player.resolved(seed), tasks=player.shared_plan(tasks)),
+        at="now",
+    )
     return record
 
 
