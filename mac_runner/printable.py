@@ -8,6 +8,7 @@ a person goes through here, in the status view and in the reports.
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from typing import Final
 
 # Controls, formats (bidi marks, zero widths), surrogates, private use and unassigned; line and paragraph separators.
@@ -41,6 +42,12 @@ def counted(count: int, nouns: str) -> str:
     """`1 reply`, `2,000 lanes`; `nouns` in the plural."""
     noun = f"{nouns[:-3]}y" if nouns.endswith("ies") else nouns.removesuffix("s")
     return f"{count:,} {noun if count == 1 else nouns}"
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """Names in a line; of very many the first."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _escaped(char: str) -> str:

@@ -27,7 +27,7 @@ from mac_runner.runs.measurement import measure_run, metrics_of, named_metrics
 from mac_runner.runs.recorded import recorded_only
 from mac_runner.section import KeyPath
 from mac_runner.store import Disk, is_grid, read_run, read_standing
-from mac_runner.store.lane_log import read_lanes
+from mac_runner.store.standing import read_lanes
 
 
 def status(directory: Path, *, as_json: bool) -> Exit:

@@ -17,10 +17,10 @@ from mac_runner.reports.summary import is_silent, turns_answered
 from mac_runner.reports.tables import NOT_COUNTED, names_text
 from mac_runner.results import number, objects, section
 from mac_runner.store import SessionStanding, ShardsStanding, Standing, Worker
-from mac_runner.store.lane_log import LaneRecord
 from mac_runner.store.lock import Holder
 from mac_runner.store.rows import parse_row
 from mac_runner.store.run import damaged_words, lost_words
+from mac_runner.store.standing import LaneRecord
 from mac_runner.types import JsonObject, JsonValue
 
 MODELS_MAX: Final = 6

@@ -83,8 +83,9 @@ _NAME = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 _NAME_BYTES_MAX = 200
 _EVENT_TASK = re.compile(rb'"task": ?"([^"\\]*)"')
 _SEGMENT = re.compile(r"([0-9]{6,12})\.jsonl")
-_TRANSCRIPT = re.compile(r"(.+)\.json")
-_ATTEMPT = re.compile(r"(.+)\.[0-9]+\.(?:json|parquet)")
+_TRANSCRIPT = re.compile(r"(?!\.)(.+)\.json")
+_TRACES = re.compile(r"(?!\.)(.+)\.parquet")
+_ATTEMPT = re.compile(r"(?!\.)(.+)\.[0-9]+\.(?:json|parquet)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,26 +250,28 @@ def traces_beside(transcript: Path) -> Path:
 
 def traced_task_of(traces_name: str) -> str | None:
     """The task of a file in `traces/`; None for any other file name."""
-    is_named = traces_name.endswith(TRACES_SUFFIX) and not traces_name.startswith(".")
-    return traces_name.removesuffix(TRACES_SUFFIX) or None if is_named else None
+    return _first_group(_TRACES, traces_name)
 
 
 def attempted_task_of(attempt_name: str) -> str | None:
     """The task of a file in `attempts/`; None for any other file name."""
-    match = _ATTEMPT.fullmatch(attempt_name)
-    return match[1] if match and not attempt_name.startswith(".") else None
-
-
-def session_of(segment_name: str) -> int | None:
-    """The session of a journal segment; None for any other file name."""
-    match = _SEGMENT.fullmatch(segment_name)
-    return int(match[1]) if match else None
+    return _first_group(_ATTEMPT, attempt_name)
 
 
 def task_id_of(transcript_name: str) -> str | None:
     """The task of a file in `transcripts/`; None for any other file name."""
-    match = _TRANSCRIPT.fullmatch(transcript_name)
-    return match[1] if match and not transcript_name.startswith(".") else None
+    return _first_group(_TRANSCRIPT, transcript_name)
+
+
+def session_of(segment_name: str) -> int | None:
+    """The session of a journal segment; None for any other file name."""
+    number = _first_group(_SEGMENT, segment_name)
+    return None if number is None else int(number)
+
+
+def _first_group(pattern: re.Pattern[str], name: str) -> str | None:
+    match = pattern.fullmatch(name)
+    return None if match is None else match[1]
 
 
 def check_name(name: str, what: str) -> str:

@@ -24,6 +24,7 @@ from mac_runner.clock import Clock, iso
 from mac_runner.config import differences
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError
 from mac_runner.plan import Plan, Shard
+from mac_runner.printable import some_of
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.fork import ForkRecord, merged_fork
@@ -36,7 +37,6 @@ from mac_runner.store.layout import (
     attempted_task_of,
     refuse_in_grid,
     repair_advice,
-    task_id_of,
     traces_beside,
     visible,
 )
@@ -45,7 +45,7 @@ from mac_runner.store.lock import most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import ended_by_manifest, write_index, write_manifest
 from mac_runner.store.records import encode_json, event_line, in_time_order, row_id
-from mac_runner.store.recovery import adopted, attempt_flaws, claimed_rows
+from mac_runner.store.recovery import adopted, attempt_flaws, claimed_rows, held_in
 from mac_runner.store.run import Run, lost_endings, read_run
 from mac_runner.store.session import write_summary
 from mac_runner.store.tail import read_state
@@ -170,7 +170,7 @@ def _check_experiment(runs: Sequence[Run]) -> None:
 def _account(run: Run, plan: Plan) -> _Source:
     """A run with all of its results, and what is wrong with them."""
     disk, layout, state = run.disk, run.layout, run.state
-    found = set(filter(layout.holds, filter(None, map(task_id_of, disk.names(layout.transcripts)))))
+    found = held_in(disk, layout)
     orphans = found - state.endings.keys() - superseded(disk, layout, state.attempts, state.reopened)
     claims = claimed_rows(disk, layout, state.endings.__contains__)
     rows, refused = adopted(disk, layout, plan, orphans, claims, state.attempts)
@@ -200,10 +200,8 @@ def _check_disjoint(runs: Sequence[_Source]) -> None:
         here, run = source.directory, source.run
         begun = {*run.replied, *run.state.endings, *run.state.attempts, *map(row_id, source.adopted)}
         if shared := sorted(task_id for task_id in begun if task_id in owners):
-            names = ", ".join(shared[:_TASKS_NAMED_MAX])
-            more = f" and {len(shared) - _TASKS_NAMED_MAX} more" if len(shared) > _TASKS_NAMED_MAX else ""
             raise RunDirectoryError(
-                f"{owners[shared[0]]} and {here} have both worked on {names}{more}; "
+                f"{owners[shared[0]]} and {here} have both worked on {some_of(shared, _TASKS_NAMED_MAX)}; "
                 "a merge takes each conversation from one run: leave one of the two out"
             )
         owners |= dict.fromkeys(begun, here)

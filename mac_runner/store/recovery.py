@@ -39,6 +39,7 @@ from typing import NamedTuple, TypeAlias
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Plan
+from mac_runner.printable import some_of
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import listed
@@ -114,7 +115,7 @@ class Repairs:
             (self.traces_lost, "its token traces are damaged or gone, and the journal does not have them all"),
             (self.reopened, "open again: its replies in the journal, or its question, are not all there"),
         )
-        return [f"{_names(names)}: {what}" for names, what in kinds if names]
+        return [f"{some_of(names, _NAMED_MAX)}: {what}" for names, what in kinds if names]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -478,12 +479,6 @@ def _manifest(disk: Disk, layout: Layout, tasks: Plan, state: RunState, repairs:
             repairs.manifest_unreadable = True
     planned.update(tasks.ids())
     return state.manifest(layout.experiment_name, planned)
-
-
-def _names(names: Sequence[str]) -> str:
-    """Names in a line; of very many the first."""
-    hidden = len(names) - _NAMED_MAX
-    return ", ".join(names[:_NAMED_MAX]) + (f" and {hidden} more" if hidden > 0 else "")
 
 
 # Retries.

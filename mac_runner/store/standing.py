@@ -2,17 +2,22 @@
 
 `read_run_standing` is for readers, `survey` for who would play it. `read_workers` lists the processes that claim
 shards: each has a directory of its own in `workers/`, with the lock, the note and the lease of a run directory, and
-with its events and the accounts of its engines. What it holds is read off the notes in the leases.
+with its events and the accounts of its engines. What it holds is read off the notes in the leases. `read_lanes` reads
+the lanes of a fleet off the event log: the latest event of each, and how often it died.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from mac_runner.config import Difference, recorded_speakers
 from mac_runner.errors import RunDirectoryError
@@ -20,17 +25,18 @@ from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import Invocation, begun_with, describe
-from mac_runner.store.layout import LEASE_DIRECTORIES, Layout
+from mac_runner.store.layout import GRID, LEASE_DIRECTORIES, Layout
 from mac_runner.store.leases import lease_places, read_leases, worker_directories
 from mac_runner.store.lock import Holder, Owner, holder_of, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, read_manifest
-from mac_runner.store.records import lines
+from mac_runner.store.records import Line, decode_json, lines, lines_with
 from mac_runner.store.recovery import trace_flaws, trace_strays, transcripts_found
 from mac_runner.store.rows import RowTotals
 from mac_runner.store.run import Run, read_run
 from mac_runner.store.run_state import RunState, SessionStanding, digest_of
 from mac_runner.store.tail import JournalTail, read_state
+from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue, PolicyVersion
 
 
@@ -366,3 +372,88 @@ def shards_standing(disk: Disk, machine: Machine, layout: Layout, state: RunStat
 def _process(owner: Owner) -> Owner:
     """The process alone, which signs each directory at another time."""
     return replace(owner, started_at="", command="")
+
+
+# Lanes.
+
+
+_LANE_MARK: Final = re.compile(rb'"event":"EVENT_LANE_')
+_LANE_HEAD_BYTES: Final = 1 << 20
+"""A run's lanes start before its first request. A log without them in its head is not read further."""
+STATES: Final = {
+    "EVENT_LANE_START": "starting",
+    "EVENT_LANE_RESTART": "starting",
+    "EVENT_LANE_UP": "up",
+    "EVENT_LANE_SWAP": "up",
+    "EVENT_LANE_DRAIN": "draining",
+    "EVENT_LANE_SUSPECT": "suspect",
+    "EVENT_LANE_DEAD": "resting",
+    "EVENT_LANE_RETIRED": "retired",
+}
+"""What a lane is after an event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneRecord:
+    """One lane, as of its latest event."""
+
+    name: str
+    model: str
+    place: str
+    state: str
+    at: str
+    """When that event was."""
+    deaths: int = 0
+    restarts: int = 0
+    reason: str = ""
+    """Why it last ended, or is not in service."""
+
+
+def read_lanes(directory: Path, *, disk: Disk | None = None) -> tuple[LaneRecord, ...]:
+    """The lanes of the latest fleet of a run or a grid, by name; none where no model was on a fleet."""
+    disk = disk or Disk()
+    path = Layout.at(disk, directory).events
+    head = disk.chunks(path, size_bytes=_LANE_HEAD_BYTES)
+    if not disk.exists(directory / GRID) and next(lines_with(_LANE_MARK, head), None) is None:
+        return ()
+    return lanes_of(_lane_events(lines_with(_LANE_MARK, disk.chunks(path))))
+
+
+class LaneEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the event log about a lane; `next` is the lane that takes its turn."""
+
+    event: str
+    lane: str
+    time: str = ""
+    model: str | None = None
+    place: str | None = None
+    reason: str | None = None
+    next: str | None = None
+
+
+def lanes_of(events: Iterable[LaneEvent]) -> tuple[LaneRecord, ...]:
+    """The lanes after these events."""
+    lanes: dict[str, LaneRecord] = {}
+    for event in events:
+        kind, before = event.event, lanes.get(event.lane)
+        if kind == "EVENT_LANE_START" and before is not None and before.state != "draining":
+            lanes, before = {}, None  # Another session, with a fleet of its own.
+        before = before or LaneRecord(name=event.lane, model="", place="", state="", at="")
+        state = "asleep" if event.next is not None else STATES.get(kind, before.state)
+        lanes[event.lane] = replace(
+            before,
+            model=event.model or before.model,
+            place=event.place or before.place,
+            state=state,
+            at=event.time,
+            deaths=before.deaths + (kind == "EVENT_LANE_DEAD"),
+            restarts=before.restarts + (kind == "EVENT_LANE_RESTART"),
+            reason="" if state == "up" else event.reason or before.reason,
+        )
+    return tuple(lanes[name] for name in sorted(lanes))
+
+
+def _lane_events(lines: Iterable[Line]) -> Iterator[LaneEvent]:
+    for line in lines:
+        with suppress(ValueError, RecursionError):  # A kill may have cut it short.
+            yield convert(decode_json(line.data), LaneEvent)

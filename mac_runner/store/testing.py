@@ -18,7 +18,6 @@ from mac_runner.store.journal import (
     session_frame,
     stretches,
 )
-from mac_runner.store.lane_log import STATES, LaneRecord, lanes_of, read_lanes
 from mac_runner.store.layout import LEASES, Layout, Lease, traces_beside
 from mac_runner.store.leases import begin_leases, encode_leases, end_leases, locked, make_claimable, rivals
 from mac_runner.store.lock import (
@@ -60,6 +59,7 @@ from mac_runner.store.rows import DoneRow, RecordedRow, parse_row
 from mac_runner.store.run_state import RunState
 from mac_runner.store.session import MANIFEST_INTERVAL_S, Item, Session, TranscriptItem, open_worker
 from mac_runner.store.space import SAMPLE_CONVERSATIONS, size_text
+from mac_runner.store.standing import STATES, LaneEvent, LaneRecord, lanes_of, read_lanes
 from mac_runner.store.tail import JournalTail, read_state
 from mac_runner.store.traces import (
     TRACES,

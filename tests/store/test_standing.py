@@ -44,6 +44,7 @@ from mac_runner.store.testing import (
     STATES,
     Holder,
     JournalTail,
+    LaneEvent,
     LaneRecord,
     Layout,
     checkpoint_frame,
@@ -56,6 +57,7 @@ from mac_runner.store.testing import (
     session_frame,
 )
 from mac_runner.store.testing import stretches as stretches_of
+from mac_runner.structs import convert
 from mac_runner.types import JsonObject
 from tests.store import player
 from tests.store.conftest import StillClock, edit_journal, lose_frames, tree
@@ -141,6 +143,10 @@ def event(kind: str, lane: str, **more: str) -> JsonObject:
     return {"time": "T", "event": f"EVENT_LANE_{kind}", "lane": lane, "model": "m", "place": "gpu 0", **more}
 
 
+def lanes_after(events: list[JsonObject]) -> tuple[LaneRecord, ...]:
+    return lanes_of(convert(each, LaneEvent) for each in events)
+
+
 def happened(*told: str) -> list[JsonObject]:
     """Events of lanes, each told as `KIND lane` or `KIND lane: reason`."""
     parts = (re.fullmatch(r"(\w+) (\S+?)(?:: (.+))?", one) for one in told)
@@ -148,7 +154,7 @@ def happened(*told: str) -> list[JsonObject]:
 
 
 def test_a_lane_is_what_its_latest_event_made_of_it_and_its_deaths_are_counted() -> None:
-    found = lanes_of(
+    found = lanes_after(
         happened(
             *("START m@0", "START m@1", "UP m@0", "UP m@1", "DEAD m@0: killed by signal 9"),
             *("RESTART m@0", "UP m@0", "DEAD m@0: killed by signal 11"),
@@ -179,7 +185,7 @@ COURSES = {
 def test_lanes_take_turns_are_drained_start_again_and_are_forgotten_with_their_session(course: str) -> None:
     events, expected = COURSES[course]
 
-    assert ", ".join(f"{lane.name} {lane.state}" for lane in lanes_of(events)) == expected
+    assert ", ".join(f"{lane.name} {lane.state}" for lane in lanes_after(events)) == expected
 
 
 def test_a_log_is_read_past_other_events_and_lines_that_were_cut_short(tmp_path: Path) -> None:
@@ -196,7 +202,7 @@ def test_a_log_is_read_past_other_events_and_lines_that_were_cut_short(tmp_path:
 
 
 def test_status_names_the_lanes_that_are_not_up_and_hides_most_of_many() -> None:
-    lanes = lanes_of(happened("UP m@0", *(f"DEAD m@{number}: out of memory" for number in range(1, 12))))
+    lanes = lanes_after(happened("UP m@0", *(f"DEAD m@{number}: out of memory" for number in range(1, 12))))
     status: JsonObject = {
         **dict.fromkeys(("shard", "owner", "session", "limit", "eta_s", "wall_s", "played_s", "warning")),
         "experiment_name": "x",
