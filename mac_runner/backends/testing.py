@@ -44,7 +44,6 @@ from mac_runner.backends.http.errors import (
     Meaning,
     Refusal,
     error_body_of,
-    is_busy,
     meaning_of,
     refusal_of,
     retry_after_s,
@@ -57,9 +56,9 @@ from mac_runner.backends.ollama.backend import (
     OllamaBackend,
     certificates,
     client_of,
+    described,
     follow_pull,
     missing_in,
-    survey,
     told,
 )
 from mac_runner.backends.own import OwnBackend, own_spec

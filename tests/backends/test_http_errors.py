@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.backends.testing import Meaning, Redactor, error_body_of, is_busy, meaning_of, retry_after_s
+from mac_runner.backends.testing import Meaning, Redactor, error_body_of, meaning_of, retry_after_s
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 UNKEYED = Redactor(None)
@@ -28,12 +28,6 @@ def test_status_means_what_its_name_or_its_hundred_does() -> None:
     }
 
     assert {status: meaning_of(status) for status in hundreds} == hundreds | NAMED
-
-
-@pytest.mark.parametrize("meaning", Meaning)
-def test_answer_that_asks_for_a_pause_is_busy_whatever_its_status(meaning: Meaning) -> None:
-    assert is_busy(meaning, retry_after_s=7.0)
-    assert is_busy(meaning, retry_after_s=None) is (meaning is Meaning.BUSY)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import asyncio
 import random
 import string
 import sys
-import traceback
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, Final
@@ -14,10 +13,9 @@ from urllib.parse import quote
 
 import pytest
 
-from mac_runner.backends.testing import WITHHELD, survey
+from mac_runner.backends.testing import WITHHELD, described
 from mac_runner.cli.process import Exit
 from mac_runner.clock import SystemClock
-from mac_runner.errors import MacRunnerError
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab, discussion, experiment, served
 from tests.faults.tier import one_in
@@ -263,10 +261,7 @@ def test_key_that_ollama_repeats_is_in_no_survey(monkeypatch: pytest.MonkeyPatch
     for name, trick in tricks.items():
         place = "/api/version" if name == "version" else "/api/tags"
         with in_a_thread(EchoingServer(HTTP, {place: trick})) as server:
-            try:
-                told = str(asyncio.run(survey(server.host, SystemClock())))
-            except MacRunnerError as error:
-                told = "".join(traceback.format_exception(error))
+            told = asyncio.run(described(server.host, SystemClock()))
         assert server.played
         found += [f"{name}: {leak}"] if (leak := leak_in(told, key)) is not None else []
 

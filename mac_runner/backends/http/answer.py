@@ -30,7 +30,6 @@ from mac_runner.backends.http.errors import (
     Refusal,
     error_body_in,
     error_body_of,
-    is_busy,
     meaning_of,
     refusal_of,
     reply_to,
@@ -288,7 +287,7 @@ def _fault(
         standing=Standing.ANSWERED if answer.status == 200 else standing,
         verdict=verdict,
         retry_after_s=pause_s,
-        is_busy=is_busy(found if isinstance(found, Meaning) else Meaning.BROKEN, retry_after_s=pause_s),
+        is_busy=found is Meaning.BUSY or pause_s is not None,  # By its status or words, or by asking for a pause.
         status=status,
     )
 

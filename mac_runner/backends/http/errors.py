@@ -81,11 +81,6 @@ def meaning_of(status: int) -> Meaning:
     return Meaning.BROKEN if 500 <= status < 600 else Meaning.FOREIGN
 
 
-def is_busy(meaning: Meaning, *, retry_after_s: float | None) -> bool:
-    """Whether an answer says "not now": by its status, or by asking for a pause, whatever its status."""
-    return meaning is Meaning.BUSY or retry_after_s is not None
-
-
 def retry_after_s(header: str | None, now: datetime) -> float | None:
     """Seconds from `now`, at most RETRY_AFTER_S_MAX; None when the header is missing, past, or unusable.
 

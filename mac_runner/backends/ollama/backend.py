@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from ssl import SSLContext, create_default_context
-from typing import Final, NamedTuple
+from typing import Final
 
 import httpx
 from pydantic import ValidationError
@@ -32,8 +32,7 @@ from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.redaction import Redactor, bearer, key_in, redacting
 from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.clock import Clock
-from mac_runner.errors import BackendError, ConfigError, EngineDeadError, TransientBackendError
-from mac_runner.printable import printable
+from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.types import JsonObject
 
 with no_client_settings():  # The package makes a client when it is imported, as the environment would have it.
@@ -292,26 +291,12 @@ def _dotted(version: tuple[int, int, int]) -> str:
     return ".".join(map(str, version))
 
 
-class Survey(NamedTuple):
-    """An Ollama server and the models it has."""
-
-    version: str
-    models: tuple[str, ...]
-
-
 async def described(url: str, clock: Clock) -> str:
-    """The server at `url` on one line, or why it cannot be described."""
+    """The server at `url` and its models on one line, or why it cannot be described."""
     try:
-        found = await survey(url, clock)
-    except (BackendError, ConfigError) as error:
+        key = key_in(os.environ, KEY_VARIABLE)
+    except ConfigError as error:
         return str(error)
-    models = ", ".join(map(printable, found.models)) or "none"
-    return f"{printable(found.version)} at {url}; models: {models}"
-
-
-async def survey(url: str, clock: Clock) -> Survey:
-    """Ask the server at `url` for its version and its models. Raises TransientBackendError or ConfigError."""
-    key = key_in(os.environ, KEY_VARIABLE)
     redactor = Redactor(key)
     dialect = OllamaDialect(OllamaConfig(model="any"))
     web = HttpClient(dialect.headers(key), redactor)
@@ -323,10 +308,10 @@ async def survey(url: str, clock: Clock) -> Survey:
                 with told(dialect, clock, redactor):
                     listed = await client.list()
         except TimeoutError:
-            raise TransientBackendError(f"Ollama at {url} did not answer within {OLLAMA_ANSWER_S_MAX:.0f} s") from None
+            return f"Ollama at {url} did not answer within {OLLAMA_ANSWER_S_MAX:.0f} s"
         except SendingError as fault:
-            raise TransientBackendError(f"Ollama at {url}: {fault}") from None
+            return f"Ollama at {url}: {fault}"
         finally:
             await web.close()
-    models = sorted(entry.model for entry in listed.models if entry.model)
-    return Survey(redactor.quoted(version, _VERSION_CHARS_MAX), tuple(map(redactor.quoted, models)))
+    models = ", ".join(redactor.quoted(name) for name in sorted(entry.model for entry in listed.models if entry.model))
+    return f"{redactor.quoted(version, _VERSION_CHARS_MAX)} at {url}; models: {models or 'none'}"
