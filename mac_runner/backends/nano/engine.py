@@ -70,17 +70,26 @@ class LoadedEngine:
     def __init__(
         self,
         engine: AsyncEngine,
-        renderers: Mapping[bool | None, Renderer],
-        defaults: SamplingParams,
+        config: NanoConfig,
+        key: tuple[str, ...],
+        thinking: Mapping[bool, str],
         *,
         cache_tokens: int,
         thread: ThreadPoolExecutor,
     ) -> None:
-        self.cache_tokens = cache_tokens
+        """Raises ConfigError for a model, or a setting of `key`, that no prompt can be written with."""
+        tokenizer = engine.engine.tokenizer
+        if tokenizer is None:
+            raise ConfigError.at((*key, "model"), f"{config.model} has no tokenizer.json")
+        try:
+            self._defaults = recommended_sampling(engine.engine.directory)
+        except NanoError as error:
+            raise ConfigError.at((*key, "model"), str(error)) from error
+        renderer = partial(_renderer_for, tokenizer, key=key)
+        self._renderers = renderers_for(renderer, config.chat_template_kwargs, thinking, section=key)
         self._engine = engine
-        self._renderers = renderers
-        self._defaults = defaults
         self._thread = thread
+        self.cache_tokens = cache_tokens
         # The longest a request may grow: the model's window, or the whole cache where that is smaller.
         self._context_tokens = min(engine.engine.max_model_len, cache_tokens)
 
@@ -102,37 +111,12 @@ class LoadedEngine:
                 raise ConfigError.at(key, str(error.__cause__)) from error
             raise
         try:
-            return await cls._equipped(engine, config, key, thread, thinking)
+            stats = await engine.stats()
+            cache_tokens = stats.num_blocks * engine.config.block_size
+            return cls(engine, config, key, thinking, cache_tokens=cache_tokens, thread=thread)
         except BaseException:
             await engine.shutdown()
             raise
-
-    @classmethod
-    async def _equipped(
-        cls,
-        engine: AsyncEngine,
-        config: NanoConfig,
-        key: tuple[str, ...],
-        thread: ThreadPoolExecutor,
-        thinking: Mapping[bool, str],
-    ) -> Self:
-        tokenizer = engine.engine.tokenizer
-        if tokenizer is None:
-            raise ConfigError.at((*key, "model"), f"{config.model} has no tokenizer.json")
-        try:
-            defaults = recommended_sampling(engine.engine.directory)
-        except NanoError as error:
-            raise ConfigError.at((*key, "model"), str(error)) from error
-        stats = await engine.stats()
-        return cls(
-            engine,
-            renderers_for(
-                partial(_renderer_for, tokenizer, key=key), config.chat_template_kwargs, thinking, section=key
-            ),
-            defaults,
-            cache_tokens=stats.num_blocks * engine.config.block_size,
-            thread=thread,
-        )
 
     @property
     def opens_thought(self) -> bool:
@@ -185,17 +169,9 @@ class LoadedEngine:
                     engines=None if update.is_shared else 1,
                 )
             else:
-                await self._engine.update_weights(await self._read(source), version, blocking=is_blocking)
+                weights = await asyncio.to_thread(_read, source)
+                await self._engine.update_weights(weights, version, blocking=is_blocking)
         return digests[0] if digests else None
-
-    async def _read(self, weights: StateDict | Path) -> StateDict:
-        """The weights in memory; those in files are read on a thread."""
-        if not isinstance(weights, Path):
-            return weights
-        try:
-            return await asyncio.get_running_loop().run_in_executor(None, _read_files, weights)
-        except ModelError as error:
-            raise WeightUpdateError(f"weights: {error}") from error
 
     async def close(self) -> None:
         await self._engine.shutdown()
@@ -240,8 +216,14 @@ def verdicts() -> Iterator[None]:
         raise RequestRefusedError(f"nano: {error}") from error
 
 
-def _read_files(weights: Path) -> StateDict:
-    return read_weights(weights.expanduser())
+def _read(weights: StateDict | Path) -> StateDict:
+    """The weights in memory, where they are in files."""
+    if not isinstance(weights, Path):
+        return weights
+    try:
+        return read_weights(weights.expanduser())
+    except ModelError as error:
+        raise WeightUpdateError(f"weights: {error}") from error
 
 
 @contextmanager
