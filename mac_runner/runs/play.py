@@ -312,8 +312,6 @@ class Player:
         ) as grid:
 
             def end() -> Results:
-                if chosen.claimed is not None:
-                    grid.note_workers()
                 found = write_grid(chosen, grid)
                 ended = f"{found.complete} of {total} combinations are complete"
                 return Results(found.summary, ended, found.rows, found.compared, is_complete=found.complete == total)

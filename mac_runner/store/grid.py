@@ -185,14 +185,6 @@ class GridRecorder(Recorder):
         """Note what this session has used so far, and what earlier ones did not note."""
         super().checkpoint(merge_accounting(self._lost, accounting))
 
-    def note_workers(self) -> None:
-        """Note what the workers used, unless a worker that was killed at the end has. They note nothing else here."""
-        disk, name = self._log.disk, self.record.name
-        if not _grid_accounting(self._directory, name, disk).get("models"):
-            recorded = _recorded_usage(_shares(disk, self._directory, self.record))
-            used = at_least(_noted_usage(self._directory, name, disk), recorded)
-            super().checkpoint({key: value for key, value in used.items() if key != "sessions"})
-
     def write_whole(self, on_read: OnRead) -> None:
         """Write index and manifest, and give each combination as it is read for that."""
         self.begin()
@@ -360,19 +352,13 @@ def grid_usage(
     return reduce(merge_accounting, alone, noted)
 
 
-def _grid_accounting(directory: Path, name: str, disk: Disk) -> JsonObject:
-    """What the sessions of a grid noted in all, and when each began."""
+def _noted_usage(directory: Path, name: str, disk: Disk) -> JsonObject:
+    """What the sessions of a grid and its workers noted in all, and when each session of the grid began."""
     state = read_state(disk, Layout(directory=directory, experiment_name=name))
     began = {str(session.number): session.started_at for session in state.sessions if session.started_at is not None}
     damaged: JsonObject = {"damaged_lines": state.damaged_lines} if state.damaged_lines else {}
-    return {**state.total, **damaged, "sessions": dict(began)}
-
-
-def _noted_usage(directory: Path, name: str, disk: Disk) -> JsonObject:
-    """`_grid_accounting`; until the workers have ended the grid, what they used."""
-    known = _grid_accounting(directory, name, disk)
-    workers = () if known.get("models") else read_workers(directory, disk=disk)
-    return reduce(merge_accounting, (worker.usage for worker in workers), known)
+    known: JsonObject = {**state.total, **damaged, "sessions": dict(began)}
+    return reduce(merge_accounting, (worker.usage for worker in read_workers(directory, disk=disk)), known)
 
 
 def _shares(disk: Disk, directory: Path, record: GridRecord | None) -> Iterator[JsonObject]:

@@ -165,6 +165,23 @@ def test_limit_of_hours_counts_the_time_at_play_of_all_sessions(tmp_path: Path, 
     assert transcripts(out) == transcripts(whole)
 
 
+def test_hours_of_a_grid_count_its_sessions_and_those_of_its_workers_once_each(tmp_path: Path) -> None:
+    out = tmp_path / "small"
+
+    def played(hours: float, shard: str | None = None) -> tuple[str | None, float]:
+        content = asked({"hours": hours}, latency_ms=1000 * LATENCY_S, seeds=[1, 2])
+        stopped_by = play(content, out, shard=shard, clock=ReplyClock()).stopped_by
+        return stopped_by, number(used_in(out)["played_s"]) or 0.0
+
+    whole, of_whole_s = played(0.05)
+    worker, with_worker_s = played(0.1, "auto/2")
+    again = played(0.1, "auto/2")
+
+    assert (str(whole)[:12], str(worker)[:12]) == ("limits.hours", "limits.hours")
+    assert 0.05 * 3600 <= of_whole_s < 0.1 * 3600 <= with_worker_s < 0.15 * 3600
+    assert again == (worker, with_worker_s)
+
+
 def test_all_combinations_of_a_grid_have_one_limit_together(tmp_path: Path) -> None:
     out, plain = tmp_path / "small", tmp_path / "plain"
     seeds: JsonValue = [1, 2, 3]

@@ -624,8 +624,6 @@ def test_use_of_a_grid_counts_what_a_combination_used_that_was_played_alone_and_
         replies = sum(not is_ending for is_ending in player.steps(alone))
         alone.checkpoint({"played_s": 2.0})
 
-    with open_grid(tmp_path, asked=asked("a"), clock=CLOCK) as grid_run:
-        grid_run.note_workers()
     found = used_in(tmp_path)
 
     assert replies > 0
@@ -653,10 +651,9 @@ def test_what_a_worker_notes_while_its_grid_is_merged_counts_once(tmp_path: Path
             with player.open_toy(path / "slug-a", player.shared_plan(2), grid=path, engines={"m": "m"}) as run:
                 replies = sum(not is_ending for is_ending in player.steps(run))
             worker.checkpoint({"models": {"m": {"requests": dice.randint(0, replies)}}})
-            with open_grid(path, asked=asked("a"), clock=CLOCK) as grid_run:
+            with open_grid(path, asked=asked("a"), clock=CLOCK):
                 worker.checkpoint({"models": {"m": {"requests": replies}}})
                 worker.close()
-                grid_run.note_workers()
             assert section(section(grid_usage(path, "g"), "models"), "m")["requests"] == replies
 
 
