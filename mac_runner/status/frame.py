@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from mac_runner.bottleneck import Usage, bottleneck
 from mac_runner.fleet.model import LaneStatus
+from mac_runner.printable import printable
 from mac_runner.scheduler import Progress, WaitingTurn
 from mac_runner.scheduler.policies import PolicyWindow
 from mac_runner.types import TokenCount
@@ -42,18 +43,6 @@ class ModelSlots:
     """The part of the slot time used since the start."""
     unanswered_s: float | None = None
     """How long an engine under suspicion has answered no request; None for one that works."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyReading:
-    """The weights of one model that a trainer changes."""
-
-    model: str
-    version: int
-    lag: int
-    """How many versions the oldest open conversation is behind."""
-    is_waiting: bool
-    """Whether no conversation may begin before the next version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +83,8 @@ class Reading:
     pending_rows: tuple[TurnRow, ...] = ()
     """Turns that wait for other agents or back off before a retry."""
     turns: int = 0
-    turns_ended: int | None = None
-    """The part of `turns` in ended conversations; a basis for the time left before many have ended."""
+    turns_ended: int = 0
+    """The part of `turns` in ended conversations."""
     corrections: int = 0
     defaults: int = 0
     default_shares: Mapping[str, float] = field(default_factory=dict)
@@ -112,7 +101,8 @@ class Reading:
     """Models that report no token counts; `tokens` are those of the others."""
     lanes: tuple[LaneStatus, ...] = ()
     """The engines of the run's fleet."""
-    policies: tuple[PolicyReading, ...] = ()
+    policies: str = ""
+    """The weights that a trainer changes, in words."""
 
     @property
     def ended(self) -> int:
@@ -134,7 +124,6 @@ class StatusFrame:
     turns_per_s: float | None = None
     tokens_per_s: float | None = None
     """Generated tokens."""
-    conversations_per_s: float | None = None
     eta_s: float | None = None
     limit: str | None = None
     """What limits the run now."""
@@ -189,11 +178,14 @@ def read_progress(
         tokens=progress.tokens,
         silent_models=progress.silent_models,
         lanes=tuple(lanes),
-        policies=tuple(
-            PolicyReading(model=model, version=window.version, lag=window.lag, is_waiting=not window.is_open)
-            for model, window in windows.items()
-        ),
+        policies="; ".join(_weights(model, window) for model, window in windows.items()),
     )
+
+
+def _weights(model: str, window: PolicyWindow) -> str:
+    """`learner: version 7, oldest open conversation 2 behind`."""
+    waits = "" if window.is_open else ", waits for the next"
+    return f"{printable(model)}: version {window.version}{waits}, oldest open conversation {window.lag} behind"
 
 
 def row(task_id: str, waiting: WaitingTurn) -> TurnRow:
@@ -269,19 +261,16 @@ class Meter:
 
     _turns: RateWindow = field(default_factory=lambda: RateWindow(STATUS_RATE_WINDOW_S))
     _tokens: RateWindow = field(default_factory=lambda: RateWindow(STATUS_RATE_WINDOW_S))
-    _ended: RateWindow = field(default_factory=lambda: RateWindow(STATUS_RATE_WINDOW_S))
     _usage: UsageWindow = field(default_factory=lambda: UsageWindow(STATUS_LIMIT_WINDOW_S))
 
     def frame(self, reading: Reading) -> StatusFrame:
         """The frame of `reading`, given all readings before it."""
         self._turns.add(reading.elapsed_s, reading.turns)
         self._tokens.add(reading.elapsed_s, reading.tokens.completion)
-        self._ended.add(reading.elapsed_s, reading.ended)
         return StatusFrame(
             reading=reading,
             turns_per_s=self._turns.rate_per_s,
             tokens_per_s=self._tokens.rate_per_s,
-            conversations_per_s=self._ended.rate_per_s,
             eta_s=None if reading.unanswered_s is not None else time_left_s(reading, self._turns.rate_per_s),
             limit=self._limit(reading),
         )
@@ -297,19 +286,14 @@ class Meter:
 def time_left_s(reading: Reading, turns_per_s: float | None) -> float | None:
     """How long the rest will take, None while nothing can be said.
 
-    Counted in turns where the length of an ended conversation is known: a hundred conversations that run side by
-    side all end near the end, so a rate of conversations would say nothing for most of the run, while half-played
-    ones count half here. Otherwise by the conversations this session has ended so far.
+    Counted in turns, from the lengths of ended conversations: a hundred that run side by side all end near the end, so
+    a rate of conversations would say nothing for most of the run, while half-played ones count half here.
     """
     remaining = reading.planned - reading.ended
     if remaining <= 0:
         return 0.0
     ended_here = reading.ended - reading.resumed_with
-    if ended_here <= 0:
-        return None
-    if reading.turns_ended is None:
-        return remaining * reading.elapsed_s / ended_here
-    if not turns_per_s:
+    if ended_here <= 0 or not turns_per_s:
         return None
     turns_each = reading.turns_ended / ended_here
     turns_open = reading.turns - reading.turns_ended

@@ -67,11 +67,12 @@ def picture(frame: StatusFrame, *, width: int, height: int) -> RenderableType:
         _counts(frame),
         models,
         *([] if frame.limit is None else [_line(f"limit: {printable(frame.limit)}", _LIMIT)]),
-        *([_line(policies(reading))] if reading.policies else []),
-        *_rates(frame, width),
+        *([_line(reading.policies)] if reading.policies else []),
+        *_lines(width, f"turns {quantity(reading.turns)}, {quantity(frame.turns_per_s)}/s", tokens(frame)),
     ]
     lines_left = height - _CURSOR_LINES - (len(head) - 1 + models.row_count)
-    replies = _replies(reading, width)
+    unused = f"corrections {quantity(reading.corrections)}, defaults {quantity(reading.defaults)}{noted(reading)}"
+    replies = _lines(width, unused, f"results {printable(reading.results)}" if reading.results else "")
     if len(replies) <= lines_left:
         head += replies
         lines_left -= len(replies)
@@ -91,6 +92,18 @@ def _line(text: str, style: str = "") -> Text:
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
+def _lines(width: int, *parts: str) -> list[Text]:
+    """The parts on one line where it is wide enough, or each on its own."""
+    one_line = " · ".join(filter(None, parts))
+    return [_line(one_line)] if len(one_line) <= width else [*map(_line, parts)]
+
+
+def _bar(completed: int, total: int) -> ProgressBar:
+    return ProgressBar(
+        total=max(1, total), completed=completed, style="dim", complete_style="default", finished_style="default"
+    )
+
+
 def _title(frame: StatusFrame) -> RenderableType:
     reading = frame.reading
     grid = Table.grid(expand=True, padding=(0, 1))
@@ -106,15 +119,8 @@ def _progress(frame: StatusFrame) -> RenderableType:
     grid = Table.grid(expand=True, padding=(0, 1))
     grid.add_column(ratio=1)
     grid.add_column(justify="right", no_wrap=True)
-    bar = ProgressBar(
-        total=max(1, reading.planned),
-        completed=reading.ended,
-        style="dim",
-        complete_style="default",
-        finished_style="default",
-    )
     part = reading.ended / reading.planned if reading.planned else 1.0
-    grid.add_row(bar, Text(f"{share(part):>4} {time_left(frame)}"))
+    grid.add_row(_bar(reading.ended, reading.planned), Text(f"{share(part):>4} {time_left(frame)}"))
     return grid
 
 
@@ -137,14 +143,6 @@ def _lanes(reading: Reading, lines_left: int) -> list[RenderableType]:
     return [_line(lanes_summary(reading.lanes)), *([table] if table.row_count else [])]
 
 
-def _replies(reading: Reading, width: int) -> list[Text]:
-    """What became of the replies, and the results so far."""
-    unused = f"corrections {quantity(reading.corrections)}, defaults {quantity(reading.defaults)}{noted(reading)}"
-    results = f"results {printable(reading.results)}" if reading.results else ""
-    one_line = f"{unused} · {results}" if results else unused
-    return [_line(one_line)] if len(one_line) <= width else [_line(unused), _line(results)]
-
-
 def _models(models: Sequence[ModelSlots], width: int, listed_max: int) -> Table:
     grid = Table.grid(expand=True, padding=(0, 1))
     grid.add_column(no_wrap=True, overflow="ellipsis", max_width=max(8, width // 3))
@@ -154,18 +152,11 @@ def _models(models: Sequence[ModelSlots], width: int, listed_max: int) -> Table:
     is_wide = width >= _SIDE_BY_SIDE_COLUMNS_MIN
     listed = models if len(models) <= listed_max else models[: listed_max - 1]
     for model in listed:
-        bar = ProgressBar(
-            total=max(1, model.slots),
-            completed=model.in_flight,
-            style="dim",
-            complete_style="default",
-            finished_style="default",
-        )
         slots = Text(_slots(model.in_flight, model.slots, model.ready, is_wide=is_wide))
         used = Text("" if model.utilisation is None else f"mean {share(model.utilisation)}")
         if model.unanswered_s is not None:
             used = Text(f"no answer for {duration(model.unanswered_s)}", style=_WRONG)
-        grid.add_row(_line(printable(model.name)), bar, slots, used)
+        grid.add_row(_line(printable(model.name)), _bar(model.in_flight, model.slots), slots, used)
     if len(listed) < len(models):
         rest = models[len(listed) :]
         sums = [sum(each) for each in zip(*((one.in_flight, one.slots, one.ready) for one in rest), strict=True)]
@@ -176,13 +167,6 @@ def _models(models: Sequence[ModelSlots], width: int, listed_max: int) -> Table:
 
 def _slots(in_flight: int, slots: int, waiting: int, *, is_wide: bool) -> str:
     return f"now {in_flight}/{slots}, {waiting} waiting" if is_wide else f"{in_flight}/{slots}"
-
-
-def _rates(frame: StatusFrame, width: int) -> list[Text]:
-    of_turns = f"turns {quantity(frame.reading.turns)}, {quantity(frame.turns_per_s)}/s"
-    of_tokens = tokens(frame)
-    one_line = f"{of_turns} · {of_tokens}"
-    return [_line(one_line)] if len(one_line) <= width else [_line(of_turns), _line(of_tokens)]
 
 
 def _side_by_side(pools: tuple[_Pool, _Pool], lines: int, columns: int) -> list[RenderableType]:
@@ -240,17 +224,6 @@ def noted(reading: Reading) -> str:
     return f" ({', '.join(shares)})" if shares else ""
 
 
-def policies(reading: Reading) -> str:
-    """`learner: version 7, oldest open conversation 2 behind`, for each model that a trainer changes."""
-    found = []
-    for each in reading.policies:
-        waits = ", waits for the next" if each.is_waiting else ""
-        found.append(
-            f"{printable(each.model)}: version {each.version}{waits}, oldest open conversation {each.lag} behind"
-        )
-    return "; ".join(found)
-
-
 def in_flight(models: tuple[ModelSlots, ...]) -> str:
     """All models' slots on one line."""
     return ", ".join(f"{printable(model.name)} {model.in_flight}/{model.slots}" for model in models) or UNKNOWN
@@ -285,7 +258,7 @@ def line(frame: StatusFrame) -> str:
         f"elapsed {duration(reading.elapsed_s)}, {time_left(frame)}"
         f"{f'; defaults{noted(reading)}' if noted(reading) else ''}"
         f"{f'; {lanes}' if lanes else ''}"
-        f"{f'; {policies(reading)}' if reading.policies else ''}"
+        f"{f'; {reading.policies}' if reading.policies else ''}"
         f"{'' if frame.limit is None else f'; limit: {printable(frame.limit)}'}"
     )
 

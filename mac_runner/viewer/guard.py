@@ -20,6 +20,7 @@ and which other sites do not send.
 from __future__ import annotations
 
 import hmac
+import re
 import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 TOKEN: Final = "token"  # noqa: S105 - the name of a parameter
 
 _BACKLOG: Final = 64
+_PORT: Final = re.compile(r"^(?:[^:]*|\[.*):[0-9]+$")
 _METHODS: Final = frozenset({"GET", "HEAD"})
 _SITES: Final = frozenset({"same-origin", "none"})
 _CONTENT_POLICY: Final = (
@@ -147,12 +149,7 @@ def allowed_hosts(host: str, port: int, names: Collection[str]) -> frozenset[str
     """
     own = {*LOOPBACK, host} - {"0.0.0.0", "::"}  # noqa: S104 - left out
     ours = {f"{_bracketed(name)}:{port}" for name in own}
-    return frozenset(ours | {name.lower() if _has_port(name) else f"{_bracketed(name)}:{port}" for name in names})
-
-
-def _has_port(name: str) -> bool:
-    _, colon, port = name.rpartition(":")
-    return bool(colon) and port.isdecimal() and (name.count(":") == 1 or name.startswith("["))
+    return frozenset(ours | {name.lower() if _PORT.search(name) else f"{_bracketed(name)}:{port}" for name in names})
 
 
 def _bracketed(name: str) -> str:

@@ -179,7 +179,8 @@ class _Stream:
             if self._live.is_closing:
                 return
             found = [event async for event in self._new()] if is_woken else []
-            found += [event for name in sorted(self._due()) if (event := await self._page(name))]
+            due = sorted(name for name in self._owed if self._wait_s(name) <= 0)
+            found += [event for name in due if (event := await self._page(name))]
             if (fault := next(iter(self._faults.values()), "")) != self._told_fault:
                 self._told_fault = fault
                 found.insert(0, _event("trouble", encoded({"error": fault})))
@@ -188,25 +189,19 @@ class _Stream:
 
     async def _rest(self) -> bool:
         """Wait for news, until a page that is owed is due, or until the browser is to be tried; whether news came."""
+        pause_s = min([self._live.pace.alive_s, *map(self._wait_s, self._owed)])
         try:
-            async with asyncio.timeout(self._pause_s()):
+            async with asyncio.timeout(max(0.001, pause_s)):
                 await self._news.wait()
         except TimeoutError:
             return False
         self._news.clear()
         return True
 
-    def _pause_s(self) -> float:
-        now_s = self._live.clock.monotonic_s()
-        due = [self._due_s(name) - now_s for name in self._owed]
-        return max(0.001, min([self._live.pace.alive_s, *due]))
-
-    def _due_s(self, name: str) -> float:
-        return self._sent_s.get(name, float("-inf")) + self._pauses[name]
-
-    def _due(self) -> set[str]:
-        now_s = self._live.clock.monotonic_s()
-        return {name for name in self._owed if self._due_s(name) <= now_s}
+    def _wait_s(self, name: str) -> float:
+        """How long a page is not sent yet."""
+        due_s = self._sent_s.get(name, float("-inf")) + self._pauses[name]
+        return due_s - self._live.clock.monotonic_s()
 
     async def _new(self) -> AsyncIterator[bytes]:
         """Rows and replies."""

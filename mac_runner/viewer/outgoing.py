@@ -21,14 +21,13 @@ from mac_runner.reports.turns import messages_text
 from mac_runner.types import JsonValue
 from mac_runner.view_model import (
     ConversationView,
-    EventView,
     Fact,
     IndexColumns,
     PromptMessage,
     RunPage,
     TurnView,
-    WordColumn,
 )
+from mac_runner.viewer.packing import strings_in
 from mac_runner.views.inspector import difference
 
 ADDRESS: Final = "[address]"
@@ -89,35 +88,20 @@ class Private:
 
 def addresses_in(value: JsonValue) -> Iterator[str]:
     """The addresses and absolute paths in the settings of an experiment; of an address also its host and port."""
-    match value:
-        case str() if "://" in value:
-            yield value
-            yield from filter(_is_address, {urlsplit(value).netloc.rpartition("@")[2], *hosts_in(value)})
-        case str() if value.startswith(("/", "~/")) and value.count("/") > 1:
-            yield value
-        case dict():
-            for part in value.values():
-                yield from addresses_in(part)
-        case list():
-            for part in value:
-                yield from addresses_in(part)
+    for text in strings_in(value):
+        if "://" in text:
+            yield text
+            found = (urlsplit(text).netloc.rpartition("@")[2], *hosts_in(text))
+            yield from (host for host in found if ":" in host or "." in host)
+        elif text.startswith(("/", "~/")) and text.count("/") > 1:
+            yield text
 
 
 def hosts_in(value: JsonValue) -> Iterator[str]:
     """The hosts of the addresses in the settings of an experiment."""
-    match value:
-        case str() if "://" in value:
-            yield urlsplit(value).netloc.rpartition("@")[2].partition(":")[0]
-        case dict():
-            for part in value.values():
-                yield from hosts_in(part)
-        case list():
-            for part in value:
-                yield from hosts_in(part)
-
-
-def _is_address(host: str) -> bool:
-    return ":" in host or "." in host
+    for text in strings_in(value):
+        if "://" in text:
+            yield urlsplit(text).netloc.rpartition("@")[2].partition(":")[0]
 
 
 def _any_of(words: Iterable[str], *, chars_min: int) -> re.Pattern[str] | None:
@@ -154,7 +138,11 @@ class Outgoing:
 
     def index(self, columns: IndexColumns) -> IndexColumns:
         """The list of conversations; why one failed may name an engine."""
-        return replace(columns, words={name: self._words(column) for name, column in columns.words.items()})
+        words = {
+            name: replace(column, words=tuple(map(self._reason, column.words)))
+            for name, column in columns.words.items()
+        }
+        return replace(columns, words=words)
 
     def conversation(self, view: ConversationView) -> ConversationView:
         """A conversation, whole or of a seat."""
@@ -164,7 +152,9 @@ class Outgoing:
             failure=self._reason(view.failure),
             note=self.private.said(view.note),
             facts=self._facts(view.facts),
-            events=view.events if self.has_thoughts else tuple(map(_without_thought, view.events)),
+            events=view.events
+            if self.has_thoughts
+            else tuple(replace(event, thought="") if event.thought else event for event in view.events),
             turns=tuple(replace(turn, detail=self._reason(turn.detail)) for turn in view.turns),
         )
 
@@ -195,9 +185,6 @@ class Outgoing:
     def _facts(self, facts: Sequence[Fact]) -> tuple[Fact, ...]:
         return tuple(replace(fact, text=self.private.said(fact.text)) for fact in facts)
 
-    def _words(self, column: WordColumn) -> WordColumn:
-        return replace(column, words=tuple(map(self._reason, column.words)))
-
     def _reason(self, text: str) -> str:
         """Why something failed: a program's words, which may quote a reply."""
         found = self.private.said(text)
@@ -214,10 +201,6 @@ class Outgoing:
             return self.private.clean(_untagged(thoughts(found).said if holds_thought(found) else found))
 
         return clean
-
-
-def _without_thought(event: EventView) -> EventView:
-    return replace(event, thought="") if event.thought else event
 
 
 def _any_of_texts(texts: Iterable[str]) -> re.Pattern[str] | None:

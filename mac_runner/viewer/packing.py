@@ -50,7 +50,7 @@ def data_name(folder: int, kind: str, number: int) -> str:
 def packed(value: object, clean: Callable[[str], str] = lambda text: text) -> bytes:
     """A struct, or a list or object of them, in Base64. Each text in it is passed through `clean`."""
     plain: Plain = msgspec.to_builtins(value)
-    counts = Counter(text for text in _texts(plain) if len(text) >= _REPEATED_CHARS_MIN or text.startswith(_MARK))
+    counts = Counter(text for text in strings_in(plain) if len(text) >= _REPEATED_CHARS_MIN or text.startswith(_MARK))
     repeated = [text for text, count in counts.items() if count > 1 or text.startswith(_MARK)]
     places = {text: f"{_MARK}{place}" for place, text in enumerate(repeated)}
     shared = _with_texts(plain, lambda text: places[text] if text in places else clean(text))
@@ -64,16 +64,17 @@ def script(name: str, data: bytes) -> bytes:
     return b'__mac_data("' + name.encode("ascii") + b'","' + data + b'");\n'
 
 
-def _texts(plain: Plain) -> Iterator[str]:
-    match plain:
+def strings_in(value: object) -> Iterator[str]:
+    """The strings in plain data, without keys."""
+    match value:
         case str():
-            yield plain
+            yield value
         case dict():
-            for part in plain.values():
-                yield from _texts(part)
+            for part in value.values():
+                yield from strings_in(part)
         case list() | tuple():
-            for part in plain:
-                yield from _texts(part)
+            for part in value:
+                yield from strings_in(part)
 
 
 def _with_texts(plain: Plain, change: Callable[[str], str]) -> Plain:

@@ -36,7 +36,7 @@ from mac_runner.store import Disk, Run, begun_combinations, is_grid, read_run
 from mac_runner.store.records import row_id
 from mac_runner.store.run import lost_words
 from mac_runner.types import JsonObject
-from mac_runner.view_model import ColumnView, ComparedRow, ConversationView, IndexColumns, NumberColumn, RunPage
+from mac_runner.view_model import ColumnView, ConversationView, IndexColumns, NumberColumn, RunPage
 from mac_runner.viewer.conversation_data import ConversationPages, private_of
 from mac_runner.viewer.outgoing import Outgoing
 from mac_runner.viewer.packing import (
@@ -204,7 +204,9 @@ class _Publisher:
     # The files.
 
     def _files(self) -> Iterator[tuple[str, bytes]]:
-        yield from _front_end()
+        page = page_with(POLICY, {"mac-data": "published", "robots": "noindex"})
+        yield "index.html", page.replace(b"static/app.", b"app.")
+        yield from ((name, static_file(name)) for name in ("app.js", "app.css"))
         yield "robots.txt", ROBOTS
         yield self._data("0/holds", {"comparisons": bool(self._comparisons)})
         if self._parts[0].slug:
@@ -239,8 +241,8 @@ class _Publisher:
             yield self._data(data_name(part.number, CONVERSATION, member.number), made.conversation, made.clean)
             yield self._data(data_name(part.number, TURNS, member.number), made.turns, made.clean)
             if self._comparisons:
-                compared = [one._asdict() for one in self._comparisons.of(member)]
-                yield self._data(data_name(part.number, COMPARED, member.number), compared)
+                compared = data_name(part.number, COMPARED, member.number)
+                yield self._data(compared, [*self._comparisons.of(member)])
         self._missing += pages.missing
         self._refused += pages.refused
 
@@ -266,12 +268,12 @@ def _sampled(part: _Part, size: int | None) -> frozenset[str]:
     """
     if size is None or len(part.matching) <= size:
         return part.matching
-    endings = part.contents.state.endings
-    return frozenset(sorted(part.matching, key=lambda one: (_draw(endings[one].task_index), one))[:size])
 
+    def draw(task_id: str) -> tuple[bytes, str]:
+        index = part.contents.state.endings[task_id].task_index
+        return hashlib.blake2b(b"%d" % index, digest_size=8).digest(), task_id
 
-def _draw(index: int) -> bytes:
-    return hashlib.blake2b(b"%d" % index, digest_size=8).digest()
+    return frozenset(sorted(part.matching, key=draw)[:size])
 
 
 def with_published(page: RunPage, columns: IndexColumns, chosen: Collection[str]) -> tuple[RunPage, IndexColumns]:
@@ -282,13 +284,6 @@ def with_published(page: RunPage, columns: IndexColumns, chosen: Collection[str]
         replace(page, columns=(*page.columns, ColumnView(IS_PUBLISHED, "truth"))),
         replace(columns, numbers={**columns.numbers, IS_PUBLISHED: NumberColumn(numbers)}),
     )
-
-
-def _front_end() -> Iterator[tuple[str, bytes]]:
-    page = page_with(POLICY, {"mac-data": "published", "robots": "noindex"})
-    yield "index.html", page.replace(b"static/app.", b"app.")
-    for name in ("app.js", "app.css"):
-        yield name, static_file(name)
 
 
 def _marker(found: Publication) -> bytes:
@@ -398,16 +393,6 @@ class Member(NamedTuple):
     task_id: str
 
 
-class Compared(NamedTuple):
-    """How the events of a conversation lie beside those of another, which is of the same folder or of a later one."""
-
-    folder: int
-    number: int
-    rows: tuple[ComparedRow, ...]
-    first_turn: str
-    reason: str
-
-
 class Comparisons:
     """Which of the published conversations a reader can lay beside each other; `runs` are by folder.
 
@@ -429,14 +414,16 @@ class Comparisons:
             for member in members:
                 groups[parents[member.task_id]].append(member)
         for group in groups.values():
-            for left, right in _pairs(sorted(group)):
+            group.sort()
+            is_small = len(group) <= COMPARED_ALL_MAX
+            for left, right in combinations(group, 2) if is_small else ((group[0], other) for other in group[1:]):
                 self._others[left].append(right)
 
     def __bool__(self) -> bool:
         return bool(self._others)
 
-    def of(self, member: Member) -> Iterator[Compared]:
-        """The comparisons in which a conversation is on the left."""
+    def of(self, member: Member) -> Iterator[dict[str, object]]:
+        """The comparisons in which a conversation is on the left: how the events of both lie beside each other."""
         for other in self._others.get(member, ()):
             try:
                 with readable(f"{member.task_id} or {other.task_id}"):
@@ -445,12 +432,14 @@ class Comparisons:
             except (ConfigError, RunDirectoryError):
                 # Two combinations may differ in their seeds: these have nothing in common. A damaged one is left out.
                 continue
-            yield Compared(other.folder, other.number, found.rows, found.first_turn, found.reason)
+            yield {
+                "folder": other.folder,
+                "number": other.number,
+                "rows": found.rows,
+                "first_turn": found.first_turn,
+                "reason": found.reason,
+            }
 
     def _read(self, member: Member) -> tuple[JsonObject, ConversationView]:
         transcript = self._runs[member.folder].transcript(member.task_id)
         return transcript, whole_view(transcript)
-
-
-def _pairs(group: list[Member]) -> Iterator[tuple[Member, Member]]:
-    yield from combinations(group, 2) if len(group) <= COMPARED_ALL_MAX else ((group[0], other) for other in group[1:])

@@ -24,16 +24,13 @@ _TONES: Final = sorted(get_args(view_model.Tone))
 
 def typescript() -> str:
     """One interface for each struct of `view_model`, in the order of that file."""
-    structs = [value for value in vars(view_model).values() if _is_struct(value)]
+    types = [value for value in vars(view_model).values() if isinstance(value, type)]
+    structs = [kind for kind in types if issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct]
     _, definitions = msgspec.json.schema_components(structs)
     tones = f"\nexport type Tone = {_union(_TONES)};\n"
     return (
         _HEAD + tones + "".join(f"\n{_interface(struct.__name__, definitions[struct.__name__])}" for struct in structs)
     )
-
-
-def _is_struct(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, msgspec.Struct) and value is not msgspec.Struct
 
 
 def _interface(name: str, definition: Mapping[str, Any]) -> str:

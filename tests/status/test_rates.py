@@ -80,8 +80,6 @@ def test_time_left_follows_the_lengths_of_conversations_and_the_pace(make_readin
         (10.0, 100, {"planned": 70, "finished": 60, "resumed_with": 50, "turns": 1000, "turns_ended": 1000}),
         # Each open conversation has a turn left.
         (10.0, 1, {"planned": 20, "finished": 10, "turns": 9000, "turns_ended": 1000}),
-        # Without lengths it follows the conversations of this session.
-        (None, 20, {"planned": 100, "finished": 60, "resumed_with": 40, "elapsed_s": 10.0}),
         # It is unknown before anything ended, and while nothing moves.
         (10.0, None, {"finished": 0}),
         (10.0, None, {"finished": 40, "resumed_with": 40}),
