@@ -229,7 +229,6 @@ class RateWindow:
 
     @property
     def rate_per_s(self) -> float | None:
-        """Growth per second, None until two moments are known."""
         if len(self._samples) < 2:
             return None
         first, last = self._samples[0], self._samples[-1]

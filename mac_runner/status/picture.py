@@ -225,7 +225,6 @@ def noted(reading: Reading) -> str:
 
 
 def in_flight(models: tuple[ModelSlots, ...]) -> str:
-    """All models' slots on one line."""
     return ", ".join(f"{printable(model.name)} {model.in_flight}/{model.slots}" for model in models) or UNKNOWN
 
 

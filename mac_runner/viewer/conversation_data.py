@@ -91,7 +91,6 @@ class ConversationPages:
         )
 
     def left_out(self, task_id: str, number: int, why: str) -> ConversationData:
-        """A conversation of which nothing is shown but why."""
         self.refused.append(f"{task_id}: {why}")
         view = ConversationView(
             task_id=task_id,
@@ -109,7 +108,6 @@ class ConversationPages:
         return ConversationData(shown, {"whole": [], "seats": []}, self._outgoing.cleaner(()))
 
     def _prompts(self, transcript: JsonObject) -> tuple[PromptOf | None, str]:
-        """The prompts of a conversation, or why there are none."""
         if not self._outgoing.has_prompts:
             return None, NO_PROMPTS
         try:

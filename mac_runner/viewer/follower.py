@@ -99,7 +99,6 @@ class Follower:
 
     @property
     def run(self) -> Run:
-        """The run, as far as it was read."""
         assert self._run is not None, "the first look has been taken"
         return self._run
 
@@ -115,7 +114,6 @@ class Follower:
 
     @property
     def table(self) -> IndexTable:
-        """The list of its conversations."""
         return self._listing.table
 
     def take_touched(self) -> frozenset[int]:
@@ -131,7 +129,6 @@ class Follower:
         return self.table.version, self.is_reading, sizes, holder.owner, holder.is_alive
 
     def standing(self) -> Standing:
-        """How far it is."""
         return standing_of(self.run, self._listing.totals)
 
     def summary(self, is_over: Callable[[], bool], *, is_live: bool) -> JsonObject | None:
@@ -219,7 +216,6 @@ class Follower:
             self._go_on_refilling(is_over)
 
     def _read_on(self, is_over: Callable[[], bool]) -> None:
-        """Read what is new in the journal."""
         run, batch = self.run, list[DoneRow]()
 
         def take(row: DoneRow) -> None:

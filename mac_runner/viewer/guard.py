@@ -189,7 +189,6 @@ class Opening(NamedTuple):
 
 
 def url_of(listening: socket.socket, token: str) -> str:
-    """The address that opens the pages of a server."""
     host, port = listening.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/?{TOKEN}={token}"
 

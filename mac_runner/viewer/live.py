@@ -91,7 +91,6 @@ class Live:
         self._polls: dict[str, asyncio.Task[None]] = {}
 
     async def close(self) -> None:
-        """End all streams and polls."""
         self.is_closing = True
         for streams in self._streams.values():
             for stream in streams:
@@ -117,7 +116,6 @@ class Live:
                 poll.cancel()
 
     async def _poll(self, slug: str) -> None:
-        """Look at a run again and again while a page listens."""
         while True:
             pulse, trouble = None, ""
             try:
@@ -199,12 +197,10 @@ class _Stream:
         return True
 
     def _wait_s(self, name: str) -> float:
-        """How long a page is not sent yet."""
         due_s = self._sent_s.get(name, float("-inf")) + self._pauses[name]
         return due_s - self._live.clock.monotonic_s()
 
     async def _new(self) -> AsyncIterator[bytes]:
-        """Rows and replies."""
         try:
             async for event in self._rows():
                 yield event

@@ -145,7 +145,6 @@ class Outgoing:
         return replace(columns, words=words)
 
     def conversation(self, view: ConversationView) -> ConversationView:
-        """A conversation, whole or of a seat."""
         return replace(
             view,
             command="",

@@ -112,13 +112,11 @@ def encoded(value: object) -> bytes:
 
 
 def packed_body(plain: bytes) -> Body:
-    """A body of these bytes."""
     packed = gzip.compress(plain, _ANSWER_LEVEL, mtime=0) if len(plain) >= _GZIP_BYTES_MIN else b""
     return Body(plain, packed, f'"{hashlib.blake2b(plain, digest_size=12).hexdigest()}"')
 
 
 def static_file(name: str) -> bytes:
-    """A file of the front end."""
     return read_regular(Path(__file__).parent / "static" / name, _FILE_BYTES_MAX)
 
 

@@ -57,7 +57,6 @@ class Parameters:
         return self.text("run")
 
     def text(self, name: str) -> str:
-        """A parameter, or an empty text."""
         return self._query.get(name, "")
 
     def needed(self, name: str) -> str:
@@ -205,7 +204,6 @@ class Viewer:
         return web.get(path, handler)
 
     async def _read_whole(self, slug: str) -> None:
-        """Wait until all of a run is read."""
         while await self._at_work(lambda: self._source.is_reading(slug)) and not self._live.is_closing:
             await asyncio.shield(self._read_on())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -19,7 +19,7 @@ from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import MacRunnerError, RunDirectoryError
 from mac_runner.reports.turns import readable
 from mac_runner.runs.recorded import parent_conversation
-from mac_runner.runs.replays import Prompts
+from mac_runner.runs.replays import Replays
 from mac_runner.runs.trust import trust
 from mac_runner.store import GridRecord, has_run, is_grid, read_grid, read_standing
 from mac_runner.store.tail import never
@@ -102,24 +102,44 @@ class Recent(Generic[Key, Value]):
         return value
 
 
-class Played(NamedTuple):
-    """A conversation that was asked for, with what was made of it."""
+class Played:
+    """A conversation that was asked for, with what was made of it. `mark` changes when it does."""
 
-    mark: object
-    transcript: JsonObject
-    whole: ConversationView
-    seats: dict[str, ConversationView]
-    """What seats saw of it that a page asked for."""
-    prompts: list[Prompts | MacRunnerError]
-    """What its turns were sent, or why that is not known; empty until a page asks."""
-    traces: Callable[[], Traces]
-    """Reads its token traces."""
+    def __init__(
+        self,
+        mark: object,
+        transcript: JsonObject,
+        whole: ConversationView,
+        read_traces: Callable[[], Traces],
+        replays: Callable[[], Replays],
+    ) -> None:
+        self.mark = mark
+        self.transcript = transcript
+        self.whole = whole
+        self._seats: dict[str, ConversationView] = {}
+        self._read_traces = read_traces
+        self._replays = replays
 
     def view(self, seat: str) -> ConversationView:
         """The whole, or what a seat saw. Raises ConfigError when no agent has that name."""
-        if seat and seat not in self.seats:
-            self.seats[seat] = perspective(self.whole, seat)
-        return self.seats[seat] if seat else self.whole
+        if seat and seat not in self._seats:
+            self._seats[seat] = perspective(self.whole, seat)
+        return self._seats[seat] if seat else self.whole
+
+    @cached_property
+    def prompts(self) -> tuple[PromptOf | None, str]:
+        """What gives the prompts of its turns, or why there are none."""
+        try:
+            return self._replays().prompts(self.transcript), ""
+        except MacRunnerError as fault:
+            return None, str(fault)
+
+    def traces(self) -> tuple[Traces, str]:
+        """Its token traces, and why there are none if they cannot be read."""
+        try:
+            return self._read_traces(), ""
+        except MacRunnerError as fault:
+            return {}, f"its token traces are not shown: {fault}"
 
 
 class RunSource:
@@ -189,7 +209,6 @@ class RunSource:
         return [Text(number, task_id, contents.layout.transcript(task_id)) for number, task_id in ended]
 
     def pulse(self, slug: str) -> Pulse:
-        """How the run has changed."""
         grid = None if slug else self._grid()
         if grid is not None:
             runs = self._begun(grid).values()
@@ -200,7 +219,6 @@ class RunSource:
         return Pulse(table.version, table.rows, touched, follower.state(), follower.is_reading)
 
     def is_reading(self, slug: str) -> bool:
-        """Whether some of a run was not read yet."""
         return self._run(slug).is_reading
 
     def read_on(self) -> bool:
@@ -235,11 +253,10 @@ class RunSource:
             return played.view(seat)
 
     def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:
-        """A turn of a conversation, whole or as a seat saw it."""
         played = self._conversation(slug, name)
         with readable(played.whole.task_id):
-            prompt_of, missing = self._prompts(slug, played)
-            traces, fault = _traces(played)
+            prompt_of, missing = played.prompts
+            traces, fault = played.traces()
             found = next(
                 turn_views(
                     played.transcript, played.view(seat), prompt_of, only=key, prompt_missing=missing, traces=traces
@@ -308,23 +325,12 @@ class RunSource:
     ) -> Played:
         with readable(key[1]):
             view = whole_view(transcript, command=command)
-        made = Played(mark, transcript, view, {}, [], traces)
+        made = Played(mark, transcript, view, traces, lambda: self._run(key[0]).replays)
         return self._played.put(key, made, len(view.events) + len(view.turns))
-
-    def _prompts(self, slug: str, played: Played) -> tuple[PromptOf | None, str]:
-        """What gives the prompts of a conversation, or why there are none."""
-        if not played.prompts:
-            try:
-                played.prompts.append(self._run(slug).replays.prompts(played.transcript))
-            except MacRunnerError as fault:
-                played.prompts.append(fault)
-        found = played.prompts[0]
-        return (None, str(found)) if isinstance(found, MacRunnerError) else (found, "")
 
     # Directories.
 
     def _run(self, slug: str) -> Follower:
-        """A run as it is now."""
         directory = self._directory(slug)
         if slug not in self._runs:
             if self._is_trusted:
@@ -381,11 +387,3 @@ class RunSource:
         resolved = next((follower.run.resolved for follower in runs.values()), {})
         summaries = {slug: summary for slug, summary in found.items() if summary is not None}
         return grid_page(standing, resolved, self._clock.utc_now(), summaries=summaries, is_reading=is_reading)
-
-
-def _traces(played: Played) -> tuple[Traces, str]:
-    """The token traces of a conversation, and why there are none if they cannot be read."""
-    try:
-        return played.traces(), ""
-    except MacRunnerError as fault:
-        return {}, f"its token traces are not shown: {fault}"

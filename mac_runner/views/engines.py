@@ -40,8 +40,6 @@ _OF_PLAY: Final = frozenset(
 
 
 class _Event(msgspec.Struct):
-    """What is read of a line."""
-
     event: str
     time: datetime
     task: str = ""
@@ -74,15 +72,11 @@ class Classes(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """A request in flight."""
-
     model: str
     since_s: float
 
 
 class _Histogram:
-    """How often a duration was of each class."""
-
     def __init__(self) -> None:
         self.counts = [0] * (len(_BOUNDS_MS) + 1)
         self.total = 0
@@ -248,7 +242,6 @@ class EngineClock:
         self._counted_until_s = now_s
 
     def _end(self, event: _Event, now_s: float) -> None:
-        """A request has left the flight."""
         request = self._open.pop((event.task, event.turn), None)
         if request is not None:
             self._busy(event.at, request.since_s, now_s)

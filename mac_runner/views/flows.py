@@ -65,7 +65,6 @@ def parse_filter(text: str, columns: Mapping[str, Column]) -> tuple[Term, ...]:
 
 
 def is_met(terms: Sequence[Term], values: Mapping[str, Value], columns: Mapping[str, Column]) -> bool:
-    """Whether the values of a row meet all parts."""
     return all(_is_met(term, values, columns) for term in terms)
 
 

@@ -148,13 +148,11 @@ def _foreseen(standing: Standing, summary: JsonObject) -> Standing:
 
 
 def combination_figures(summary: JsonObject) -> dict[str, str]:
-    """The headline figures of a combination, and who took the default act often."""
     noted = noted_defaults(summary)
     return _figures(summary) | ({f"{DEFAULTS_HEAD} of": noted} if noted else {})
 
 
 def _figures(summary: JsonObject) -> dict[str, str]:
-    """The headline figures of a summary with their intervals."""
     return {
         name: figure_text(figure, has_n=True, has_unit=True)
         for name, figure in figures_of(summary).items()
@@ -226,7 +224,6 @@ def _text(value: JsonValue) -> str:
 
 
 def column_views(how: Listed) -> tuple[ColumnView, ...]:
-    """The columns of a list, in their order."""
     return tuple(ColumnView(name, column.kind, column.is_listed) for name, column in how.columns.items())
 
 
