@@ -181,15 +181,16 @@ class _Clustered:
         self.n += n
         self.total += total
         self.games += 1
-        last, before, n_before = self._last
-        if (name := _CLUSTER.get()) is not None and last == name:
-            self._totals_squared -= before * before
-            self._total_times_n -= before * n_before
-            self._n_squared -= n_before * n_before
-            total, n = total + before, n + n_before
-        else:
-            self.clusters += 1
-        self._last = name, total, n
+        self.clusters += 1
+        if (name := _CLUSTER.get()) is not None:
+            last, before, n_before = self._last
+            if last == name:
+                self.clusters -= 1
+                self._totals_squared -= before * before
+                self._total_times_n -= before * n_before
+                self._n_squared -= n_before * n_before
+                total, n = total + before, n + n_before
+            self._last = name, total, n
         self._totals_squared += total * total
         self._total_times_n += total * n
         self._n_squared += n * n
