@@ -1,9 +1,8 @@
 """The asyncio runner: performs the scheduler's actions and turns their results into events, over engines it starts.
 
-It holds no policy. There is a task per slot, which goes on from its reply to the next departure, one per request
-backing off, one that opens conversations and one that watches for the stop. There is none per conversation. What
-follows from a reply (journal, conversation, next departures) happens without an await, so no other task sees a
-half-applied reply.
+It holds no policy. There is a task per slot, which goes on from its reply to the next departure, one per request backing
+off, one that opens conversations and one that watches for the stop. There is none per conversation. What follows from
+a reply (journal, conversation, next departures) happens without an await, so no other task sees a half-applied reply.
 """
 
 from __future__ import annotations

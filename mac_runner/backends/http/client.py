@@ -103,7 +103,7 @@ class HttpClient:
         *,
         request_id: str,
         deadline_s: float,
-        headers: Mapping[str, str] = {},
+        headers: Mapping[str, str] | None = None,
         under_way: set[asyncio.Timeout] | None = None,
     ) -> Answer:
         """POST within `deadline_s`, the reading of the answer included. Raises SendingError.
@@ -111,7 +111,7 @@ class HttpClient:
         Meanwhile its timeout is among those `under_way`. Who takes it out there and lets it expire has found that the
         server hangs.
         """
-        named = {"X-Request-Id": quote(request_id, safe="/"), **headers}
+        named = {"X-Request-Id": quote(request_id, safe="/"), **(headers or {})}
         request = _HttpRequest(method="POST", url=url, body=body, headers=named)
         return await self._answer_to(request, deadline_s, set() if under_way is None else under_way)
 
