@@ -1,8 +1,9 @@
 """The asyncio runner: performs the scheduler's actions and turns their results into events, over engines it starts.
 
-It holds no policy. There is a task per slot, which goes on from its reply to the next departure, one per request backing
-off, one that opens conversations and one that watches for the stop. There is none per conversation. What follows from
-a reply (journal, conversation, next departures) happens without an await, so no other task sees a half-applied reply.
+It holds no policy. There is a task per slot, which goes on from its reply to the next departure, one per request
+backing off, one that opens conversations and one that watches for the stop. There is none per conversation. What
+follows from a reply (journal, conversation, next departures) happens without an await, so no other task sees a
+half-applied reply.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from mac_runner.scheduler.interfaces import Job, RunLog, Source, Work
 from mac_runner.scheduler.metrics import Accounting, Progress
 from mac_runner.scheduler.policies import Policies
 from mac_runner.scheduler.state import (
+    Action,
     Depart,
     Event,
     Finished,
@@ -134,7 +136,7 @@ class Runner:
         self._live: dict[int, LiveConversation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[Depart]] = []
-        """Those of tasks that wait for a departure."""
+        """Where tasks wait for their next departure."""
         self._open_wanted = asyncio.Event()
         self._over = asyncio.Event()
         self._fatal: BaseException | None = None
@@ -278,37 +280,24 @@ class Runner:
 
     def _feed(self, event: Event) -> None:
         """Pass an event to the scheduler and perform its actions."""
-        for depart in self._handle(event):
-            self._depart(depart)
-
-    def _depart(self, depart: Depart) -> None:
-        """Have a task carry out a departure: one that waits, or a new one."""
-        if self._idle:
-            self._idle.pop().set_result(depart)
-        else:
-            self._spawn(self._serve(depart))
-
-    def _handle(self, event: Event) -> list[Depart]:
-        """As `_feed`, but return the departures to the caller."""
-        departures: list[Depart] = []
         if self._is_closing:
-            return departures
+            return
         now_s = self._clock.monotonic_s()
         for action in self._scheduler.handle(event, now_s):
-            if isinstance(action, Depart):
-                departures.append(action)
-            else:
-                self._perform(action, now_s)
+            self._perform(action, now_s)
         for model in self._run.backends:
             capacity, waiting = self._scheduler.effective_capacity(model), self._scheduler.waiting(model)
             self._accounting.set_pool(model, capacity=capacity, waiting=waiting, now_s=now_s)
         if now_s >= self._checkpoint_at_s:  # A kill costs no more of the accounts than since then.
             self._checkpoint_at_s = now_s + CHECKPOINT_INTERVAL_S
             self._log.checkpoint(self._accounting.as_json(now_s))
-        return departures
 
-    def _perform(self, action: Open | RetryLater | Rest | Settle | Finished, now_s: float) -> None:
+    def _perform(self, action: Action, now_s: float) -> None:
         match action:
+            case Depart() if self._idle:
+                self._idle.pop().set_result(action)
+            case Depart():
+                self._spawn(self._serve(action))
             case Open():
                 self._open_wanted.set()
             case RetryLater():
@@ -327,20 +316,15 @@ class Runner:
         self._feed(event)
 
     async def _serve(self, depart: Depart) -> None:
-        """Carry out a departure, then the first of those that its answer allows, or the next one."""
+        """Carry out a departure, then the first of those that its answer allows, or a later one."""
         try:
             while True:
                 await self._fairness.turn()
                 event = await self._attempts.carry_out(self._live[depart.conversation], depart)
-                following = self._handle(event)
-                for other in following[1:]:
-                    self._depart(other)
-                if following:
-                    depart = following[0]
-                else:
-                    idle = asyncio.get_running_loop().create_future()
-                    self._idle.append(idle)
-                    depart = await idle
+                following: asyncio.Future[Depart] = asyncio.get_running_loop().create_future()
+                self._idle.append(following)  # Last, so the first departure is its own.
+                self._feed(event)
+                depart = await following
         except EngineCrashedError as error:
             self._record_deaths(self._live[depart.conversation].source.engines[depart.turn.model])
             self._abort(error)  # At once, so that no other request of it records them again.
