@@ -36,7 +36,7 @@ def test_dry_run_needs_no_package_of_an_engine_and_says_what_is_missing(
 ) -> None:
     """The run itself refuses."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-0123456789")
-    for module in ("nano", "vllm.arguments"):
+    for module in ("nano", "vllm.backend"):
         monkeypatch.setattr(f"mac_runner.backends.{module}.find_spec", lambda _name: None)
     if backend in ("ollama", "anthropic"):
         for name in [name for name in sys.modules if name.startswith(f"mac_runner.backends.{backend}.")]:
