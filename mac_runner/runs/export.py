@@ -45,8 +45,7 @@ from mac_runner.runs.trust import trust as import_code
 from mac_runner.runs.view import PathLike, RunView, directory_of, paths_of
 from mac_runner.store import Disk, Run, encode_for_reading
 from mac_runner.store.layout import Layout
-from mac_runner.store.leases import places_of_work
-from mac_runner.store.lock import most_alive
+from mac_runner.store.leases import at_work
 from mac_runner.store.machine import Machine
 from mac_runner.store.rows import DoneRow
 from mac_runner.types import JsonObject
@@ -141,7 +140,7 @@ def followed(request: ExportRequest, sleep: Callable[[float], None] = pause) -> 
 
 
 def _is_played(disk: Disk, directory: Path) -> bool:
-    return most_alive(disk, places_of_work(directory, disk=disk), Machine()).may_work
+    return at_work(disk, directory, Machine()).may_work
 
 
 # What is refused.

@@ -127,9 +127,9 @@ def write_fork(
     return True
 
 
-def write_value(directory: Path, value: JsonObject, *, disk: Disk | None = None) -> None:
+def write_value(directory: Path, value: JsonObject) -> None:
     """Write what a turn was worth beside the fork that says so."""
-    (disk or Disk()).write_atomic(directory / VALUE, [encode_for_reading(value)])
+    Disk().write_atomic(directory / VALUE, [encode_for_reading(value)])
 
 
 def _is_there(disk: Disk, directory: Path, record: ForkRecord) -> bool:

@@ -28,8 +28,8 @@ from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import has_run, read_yaml, with_digest
 from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name, visible
-from mac_runner.store.leases import directories_in, locked, places_of_work, rivals
-from mac_runner.store.lock import RunLock, most_alive
+from mac_runner.store.leases import at_work, directories_in, locked, rivals
+from mac_runner.store.lock import RunLock
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, read_manifest, write_manifest
 from mac_runner.store.records import encode_json, foreign_format, lines
@@ -170,7 +170,7 @@ class GridRecorder(Recorder):
         record: GridRecord,
         session: SessionLog,
         lock: RunLock,
-        shares: Iterable[JsonObject] | None = None,
+        shares: Iterable[JsonObject] | None,
     ) -> None:
         super().__init__(session, lock)
         self.record = record
@@ -329,12 +329,11 @@ def open_grid(
         raise
 
 
-def used_in(directory: Path, *, disk: Disk | None = None) -> JsonObject:
+def used_in(directory: Path) -> JsonObject:
     """What a run has used so far, or a grid with all its combinations: in all sessions, of all workers."""
-    disk = disk or Disk()
-    if (record := read_grid(directory, disk=disk) if is_grid(directory, disk=disk) else None) is not None:
-        return grid_usage(directory, record.name, disk=disk)
-    return read_run(directory, disk=disk).usage if has_run(directory, disk=disk) else {}
+    if (record := read_grid(directory) if is_grid(directory) else None) is not None:
+        return grid_usage(directory, record.name)
+    return read_run(directory).usage if has_run(directory) else {}
 
 
 def grid_usage(
@@ -400,26 +399,23 @@ def holds(disk: Disk, path: Path, data: bytes) -> bool:
     return disk.exists(path) and disk.read(path) == data
 
 
-def read_standing(
-    directory: Path,
-    *,
-    disk: Disk | None = None,
-    machine: Machine | None = None,
-    begun: Callable[[Path], Standing | None] | None = None,
-) -> Standing:
+def read_standing(directory: Path, *, begun: Callable[[Path], Standing | None] | None = None) -> Standing:
     """How far a run or a grid is, also while it is under way; takes no lock. Raises RunDirectoryError for neither.
 
     `begun` gives the standing of a combination's directory, where the caller knows it, or None for one not begun.
     """
-    disk = disk or Disk()
-    if not is_grid(directory, disk=disk):
+    disk, machine = Disk(), Machine()
+    record = read_grid(directory, disk=disk) if is_grid(directory, disk=disk) else None
+    if record is None:
         return read_run_standing(directory, disk=disk, machine=machine)
-    record = read_grid(directory, disk=disk)
-    assert record is not None, "it is a grid"
-    standing_of = begun or (lambda path: _begun(path, disk, machine))
+
+    def read(path: Path) -> Standing | None:
+        return read_run_standing(path, disk=disk, machine=machine) if has_run(path, disk=disk) else None
+
+    standing_of = begun or read
     asked = [entry for entry in record.entries if entry.is_asked]
     found = tuple(Combination(entry.slug, entry.values, standing_of(directory / entry.slug)) for entry in asked)
-    return _whole(directory, record, found, disk=disk, machine=machine or Machine())
+    return _whole(directory, record, found, disk=disk, machine=machine)
 
 
 def begun_combinations(directory: Path) -> list[GridEntry]:
@@ -429,10 +425,6 @@ def begun_combinations(directory: Path) -> list[GridEntry]:
     if not begun:
         raise RunDirectoryError(f"{directory} is a grid in which no combination has begun; run its file first")
     return begun
-
-
-def _begun(directory: Path, disk: Disk, machine: Machine | None) -> Standing | None:
-    return read_run_standing(directory, disk=disk, machine=machine) if has_run(directory, disk=disk) else None
 
 
 def _whole(
@@ -454,7 +446,7 @@ def _whole(
         sessions=len(state.sessions) + len(workers),
         latest=state.sessions[-1] if state.sessions else None,
         usage=grid_usage(directory, record.name, [standing.share for standing in begun], disk=disk),
-        holder=most_alive(disk, places_of_work(directory, disk=disk), machine),
+        holder=at_work(disk, directory, machine),
         counts=reduce(added_counts, (standing.counts for standing in begun), {}),
         speakers={name: model for standing in begun for name, model in standing.speakers.items()},
         bounds=reduce(bounds_of_both, (standing.bounds for standing in begun), {}),

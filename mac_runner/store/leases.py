@@ -25,7 +25,8 @@ from mac_runner.plan import Plan, Shard, task_name
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import Invocation, changes, encode_config, is_untouched, read_shard
 from mac_runner.store.layout import EVENTS, GRID, LEASE_DIRECTORIES, LEASES, LOCK, WORKERS, Layout, visible
-from mac_runner.store.lock import RunLock
+from mac_runner.store.lock import Holder, RunLock, most_alive
+from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import read_manifest, write_manifest
 from mac_runner.store.records import encode_json, foreign_format
 from mac_runner.store.run_state import RunState
@@ -224,19 +225,23 @@ def event_logs(directory: Path, *, disk: Disk | None = None) -> list[Path]:
     """The event logs of a run or a grid: its own, and those of the workers that came."""
     disk = disk or Disk()
     root = Layout.at(disk, directory).root
-    logs = (place / EVENTS for place in worker_directories(root, disk=disk))
+    logs = (place / EVENTS for place in worker_directories(disk, root))
     return [root / EVENTS, *filter(disk.is_file, logs)]
 
 
-def worker_directories(directory: Path, *, disk: Disk | None = None) -> list[Path]:
+def worker_directories(disk: Disk, directory: Path) -> list[Path]:
     """What the workers of a run or a grid left; what systems put beside it is left out."""
-    return directories_in(disk or Disk(), directory / WORKERS)
+    return directories_in(disk, directory / WORKERS)
 
 
-def places_of_work(directory: Path, *, disk: Disk | None = None) -> list[Path]:
+def places_of_work(disk: Disk, directory: Path) -> list[Path]:
     """Where those leave notes who work on a run or a grid: in it, and while shards are claimed, also below it."""
-    disk = disk or Disk()
     root = Layout.at(disk, directory).root
     if not has_leases(disk, root):
         return [root]
-    return [root, *worker_directories(root, disk=disk), *lease_places(disk, root)]
+    return [root, *worker_directories(disk, root), *lease_places(disk, root)]
+
+
+def at_work(disk: Disk, directory: Path, machine: Machine) -> Holder:
+    """Who works on a run or a grid; of several one that is alive."""
+    return most_alive(disk, places_of_work(disk, directory), machine)

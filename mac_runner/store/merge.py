@@ -40,8 +40,7 @@ from mac_runner.store.layout import (
     traces_beside,
     visible,
 )
-from mac_runner.store.leases import locked, places_of_work
-from mac_runner.store.lock import most_alive
+from mac_runner.store.leases import at_work, locked
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import ended_by_manifest, write_index, write_manifest
 from mac_runner.store.records import encode_json, event_line, in_time_order, row_id
@@ -151,7 +150,7 @@ def _check_at_rest(disk: Disk, sources: Sequence[Path]) -> None:
     """Raises RunLockedError when a process of this machine is at work in a source: it would be merged half done."""
     machine = Machine()
     for source in sources:
-        holder = most_alive(disk, places_of_work(source, disk=disk), machine)
+        holder = at_work(disk, source, machine)
         if holder.is_alive:
             raise RunLockedError(f"{source} is being run: {holder.owner}; wait for it, or stop it, and then merge")
 

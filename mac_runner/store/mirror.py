@@ -64,7 +64,7 @@ class FileSystem(Protocol):
         """Make a directory, where the file system has directories."""
         ...
 
-    def invalidate_cache(self, path: str | None = None) -> object: ...
+    def invalidate_cache(self) -> object: ...
 
     def size(self, path: str) -> int | None: ...
 
@@ -172,7 +172,6 @@ class Mirror:
         *,
         say: Callable[[str], None],
         quoted: Callable[[str], str],
-        disk: Disk | None = None,
     ) -> None:
         """The copy of `base` is at the URL itself, and that of a directory below it below the URL.
 
@@ -183,7 +182,6 @@ class Mirror:
         self._base = base
         self._say = say
         self._quoted = quoted
-        self._disk = disk or Disk()
         self._thread = DaemonExecutor(1, "mac-runner-mirror")
         self._copies: dict[Path, Future[int]] = {}
 
@@ -211,4 +209,4 @@ class Mirror:
         name = directory.relative_to(self._base).as_posix()
         root = self._root if name == "." else f"{self._root.rstrip('/')}/{name}"
         with boundary(StoreError, "the copy failed"):
-            return copy_run(directory, self._files, root, disk=self._disk)
+            return copy_run(directory, self._files, root)

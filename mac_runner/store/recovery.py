@@ -157,10 +157,10 @@ def recover(
     *,
     segment: journal.Segment,
     repairs: Repairs,
-    restore: Restore | None = None,
-    is_thorough: bool = False,
-    is_retried: Callable[[str], bool] | None = None,
-    is_anew: bool = False,
+    restore: Restore | None,
+    is_thorough: bool,
+    is_retried: Callable[[str], bool] | None,
+    is_anew: bool,
 ) -> Recovered:
     """Find out how far the run is and repair what is damaged. What the journal did not acknowledge goes to `segment`.
 

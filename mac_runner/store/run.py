@@ -22,8 +22,8 @@ from mac_runner.store.disk import Disk
 from mac_runner.store.fork import ForkRecord, read_fork
 from mac_runner.store.identity import listed, read_head, read_shard
 from mac_runner.store.layout import Layout, repair_advice
-from mac_runner.store.leases import event_logs, places_of_work, read_planned
-from mac_runner.store.lock import Holder, most_alive
+from mac_runner.store.leases import at_work, event_logs, read_planned
+from mac_runner.store.lock import Holder
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, ended_by_manifest, in_task_order
 from mac_runner.store.records import in_time_order, origin_of, row_id
@@ -196,7 +196,7 @@ class Run:
     @property
     def holder(self) -> Holder:
         """Who has left a note that it works on it; of several one that is alive."""
-        return most_alive(self.disk, places_of_work(self.layout.directory, disk=self.disk), self.machine)
+        return at_work(self.disk, self.layout.directory, self.machine)
 
     @property
     def shard(self) -> Shard | None:

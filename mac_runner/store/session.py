@@ -209,9 +209,9 @@ class Session(SessionLog):
         need: Need,
         show_life: Callable[[], None],
         start: Callable[[], None],
-        on_ended: Callable[[JsonObject], None] = lambda _row: None,
-        engines: Mapping[str, str] | None = None,
-        finish: Callable[[], None] = lambda: None,
+        on_ended: Callable[[JsonObject], None],
+        engines: Mapping[str, str] | None,
+        finish: Callable[[], None],
     ) -> None:
         """With `engines` they are accounted for elsewhere, under these names by model. `finish` is called last."""
         super().__init__(disk=disk, layout=layout, clock=clock, segment=segment, show_life=show_life, start=start)
@@ -488,9 +488,9 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9.-]+")
 _HOST_CHARS: Final = 40
 
 
-def open_worker(directory: Path, *, clock: Clock, disk: Disk | None = None, machine: Machine | None = None) -> Recorder:
+def open_worker(directory: Path, *, clock: Clock) -> Recorder:
     """A place for this process in the directory of a run or a grid: its note, signs of life, events and accounts."""
-    disk, machine = disk or Disk(), machine or Machine()
+    disk, machine = Disk(), Machine()
     disk.make_directory(directory / WORKERS)  # It stays: another worker may be about to make its own place in it.
     place = _new_place(disk, directory / WORKERS, machine)
     lock = RunLock(disk, place, clock=clock, machine=machine, is_guarded=True)

@@ -103,7 +103,7 @@ class Standing:
         return sum(standing.ended == standing.planned for standing in found)
 
 
-def read_run_standing(directory: Path, *, disk: Disk | None = None, machine: Machine | None = None) -> Standing:
+def read_run_standing(directory: Path, *, disk: Disk, machine: Machine) -> Standing:
     """How far a run is, also while it is under way. Raises RunDirectoryError when there is none.
 
     Opens no transcript and parses no reply, so it takes seconds at a hundred thousand conversations.
@@ -175,9 +175,9 @@ class Survey:
         return self.left - self.half_done
 
 
-def survey(asked: Invocation, *, disk: Disk | None = None) -> Survey:
+def survey(asked: Invocation) -> Survey:
     """Look at a directory as `open_run` would, with the same refusals, and change nothing."""
-    disk = disk or Disk()
+    disk = Disk()
     layout, tasks = asked.layout, asked.tasks
     changed = _changes(disk, asked)
     tail = _unread(disk, layout)
@@ -333,7 +333,7 @@ def read_workers(directory: Path, *, disk: Disk | None = None, machine: Machine 
         if (owner := read_owner(disk, place)) is not None:
             held.setdefault(_process(owner), []).append(place.relative_to(directory / LEASE_DIRECTORIES))
     found = []
-    for place in worker_directories(directory, disk=disk):
+    for place in worker_directories(disk, directory):
         holder = holder_of(disk, place, machine)
         holds = () if holder.owner is None else tuple(held.get(_process(holder.owner), ()))
         usage = read_state(disk, Layout(directory=place, experiment_name=place.name)).total
@@ -409,9 +409,9 @@ class LaneRecord:
     """Why it last ended, or is not in service."""
 
 
-def read_lanes(directory: Path, *, disk: Disk | None = None) -> tuple[LaneRecord, ...]:
+def read_lanes(directory: Path) -> tuple[LaneRecord, ...]:
     """The lanes of the latest fleet of a run or a grid, by name; none where no model was on a fleet."""
-    disk = disk or Disk()
+    disk = Disk()
     path = Layout.at(disk, directory).events
     head = disk.chunks(path, size_bytes=_LANE_HEAD_BYTES)
     if not disk.exists(directory / GRID) and next(lines_with(_LANE_MARK, head), None) is None:

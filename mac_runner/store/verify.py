@@ -32,8 +32,7 @@ from mac_runner.store.layout import (
     traces_beside,
     visible,
 )
-from mac_runner.store.leases import places_of_work
-from mac_runner.store.lock import most_alive
+from mac_runner.store.leases import at_work
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import ended_by_manifest
 from mac_runner.store.records import (
@@ -156,14 +155,12 @@ class VerifyReport:
         return sum(finding.kind is kind for finding in self.findings)
 
 
-def verify_run(
-    directory: Path, *, rebuild: Rebuild, disk: Disk | None = None, machine: Machine | None = None
-) -> VerifyReport:
+def verify_run(directory: Path, *, rebuild: Rebuild, disk: Disk | None = None) -> VerifyReport:
     """Check a run directory. Raises RunDirectoryError when there is none."""
-    disk, machine = disk or Disk(), machine or Machine()
+    disk = disk or Disk()
     layout, _ = read_head(directory, disk=disk)
     ended = ended_by_manifest(disk, layout)
-    motion = _Motion(disk, layout, machine)
+    motion = _Motion(disk, layout)
     found_there = _read_journal(disk, layout)
     if found_there.malformed:
         return _unreadable(found_there)
@@ -189,9 +186,9 @@ def verify_run(
     )
 
 
-def verify_journal(directory: Path, *, disk: Disk | None = None) -> VerifyReport:
+def verify_journal(directory: Path) -> VerifyReport:
     """Check the journal in a directory alone: that of a grid, or of a run that no reader takes."""
-    disk = disk or Disk()
+    disk = Disk()
     # Where a journal is does not depend on the name.
     layout = Layout.at(disk, directory)
     found = _read_journal(disk, layout)
@@ -468,18 +465,17 @@ def _trace_notes(disk: Disk, layout: Layout, state: RunState) -> Iterator[str]:
 class _Motion:
     """Whether a process is at work in a run directory while it is verified, or was in the meantime."""
 
-    def __init__(self, disk: Disk, layout: Layout, machine: Machine) -> None:
+    def __init__(self, disk: Disk, layout: Layout) -> None:
         self._disk = disk
         self._layout = layout
-        self._machine = machine
         latest = max(journal.sessions(disk, layout), default=0)
-        self._seen = _at_work(disk, layout, machine)
+        self._seen = _at_work(disk, layout)
         self.session = latest + (self._seen is None)
         """The first session that may be at work."""
 
     def owner(self) -> str | None:
         """The process at work, or one that was since then, in words; None when there is none."""
-        if (owner := self._seen or _at_work(self._disk, self._layout, self._machine)) is not None:
+        if (owner := self._seen or _at_work(self._disk, self._layout)) is not None:
             return owner
         has_begun = max(journal.sessions(self._disk, self._layout), default=0) >= self.session
         return "it was, by a process that has ended meanwhile" if has_begun else None
@@ -492,9 +488,9 @@ class _Motion:
         )
 
 
-def _at_work(disk: Disk, layout: Layout, machine: Machine) -> str | None:
+def _at_work(disk: Disk, layout: Layout) -> str | None:
     """A process that left a note and may be alive, in words; None when there is none."""
-    holder = most_alive(disk, places_of_work(layout.root, disk=disk), machine)
+    holder = at_work(disk, layout.root, Machine())
     if not holder.may_work:
         return None
     if holder.is_alive:

@@ -136,7 +136,7 @@ def private_of(disk: Disk, directory: Path, runs: Iterable[Run]) -> Private:
     for run in runs:
         known.update(addresses_in(run.resolved))
         machines.update(hosts_in(run.resolved))
-        owners = (read_owner(disk, place) for place in places_of_work(run.layout.directory, disk=disk))
+        owners = (read_owner(disk, place) for place in places_of_work(disk, run.layout.directory))
         machines.update(owner.host for owner in owners if owner is not None)
     return Private(tuple(sorted(known)), tuple(sorted(machines - {"localhost"})))
 
