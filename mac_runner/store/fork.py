@@ -25,7 +25,17 @@ from mac_runner.plan import Plan
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import encode_config
-from mac_runner.store.layout import CONFIG, FORK, MANIFEST, VALUE, Layout, refuse_in_grid, session_of, visible
+from mac_runner.store.layout import (
+    CONFIG,
+    FORK,
+    MANIFEST,
+    VALUE,
+    Layout,
+    refuse_in_grid,
+    refuse_strays,
+    session_of,
+    visible,
+)
 from mac_runner.store.leases import locked
 from mac_runner.store.manifest import Manifest, write_manifest
 from mac_runner.store.records import encode_for_reading, encode_json, entry, objects, row_id, task_from_json, task_json
@@ -145,10 +155,7 @@ def _is_there(disk: Disk, directory: Path, record: ForkRecord) -> bool:
             )
         return True
     refuse_in_grid(disk, directory)
-    if strays := [*_strays(disk, directory, is_fork=found is not None)]:
-        raise RunDirectoryError(
-            f"{directory} holds {strays[0]!r} and no {CONFIG}, so it is not a fork; name a new directory with --out"
-        )
+    refuse_strays(directory, _strays(disk, directory, is_fork=found is not None), CONFIG, "a fork")
     return False
 
 

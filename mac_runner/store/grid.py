@@ -27,7 +27,7 @@ from mac_runner.results import section
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import has_run, read_yaml, with_digest
-from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name, visible
+from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name, refuse_strays, visible
 from mac_runner.store.leases import at_work, directories_in, locked, rivals
 from mac_runner.store.lock import RunLock
 from mac_runner.store.machine import Machine
@@ -124,11 +124,7 @@ def read_grid(directory: Path, *, disk: Disk | None = None) -> GridRecord | None
         raise RunDirectoryError(
             f"{directory} is the run directory of one experiment, and no place for a grid; choose another with --out"
         )
-    if strays := visible(disk, directory):
-        raise RunDirectoryError(
-            f"{directory} holds {strays[0]!r} and no {path.name}, so it is not the directory of a grid; choose an "
-            "empty or a new one with --out"
-        )
+    refuse_strays(directory, visible(disk, directory), GRID, "the directory of a grid")
     return None
 
 

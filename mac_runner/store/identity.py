@@ -37,6 +37,7 @@ from mac_runner.store.layout import (
     WORKERS,
     Layout,
     refuse_in_grid,
+    refuse_strays,
     task_id_of,
     visible,
 )
@@ -144,12 +145,7 @@ def is_untouched(disk: Disk, layout: Layout) -> bool:
             "with --out"
         )
     # A run killed before its config was written left at most dot files, its shard or its leases, and empty directories.
-    strays = [name for name in names if name not in _BESIDE]
-    if strays:
-        raise RunDirectoryError(
-            f"{directory} holds {strays[0]!r} and no {CONFIG}, so it is not a run directory; "
-            "choose an empty or a new directory with --out"
-        )
+    refuse_strays(directory, (name for name in names if name not in _BESIDE), CONFIG, "a run directory")
     return True
 
 

@@ -44,6 +44,7 @@ The shards of a combination are in `leases/SLUG.json` and `leases/SLUG/`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -159,8 +160,9 @@ class Layout:
     def at(disk: Disk, directory: Path) -> Layout:
         """The layout of the run that is there, be it a combination of a grid, without the name of its experiment."""
         is_of_itself = disk.exists(directory / CONFIG) or disk.exists(directory / GRID)
-        grid = directory.parent if not is_of_itself and has_grid(disk, directory.parent) else None
-        return Layout(directory=directory, experiment_name="unknown", grid=grid)
+        # An experiment file may be called like the record of a grid.
+        has_grid = not is_of_itself and next(disk.chunks(directory.parent / GRID), b"").startswith(GRID_HEAD)
+        return Layout(directory=directory, experiment_name="unknown", grid=directory.parent if has_grid else None)
 
     @property
     def root(self) -> Path:
@@ -218,17 +220,21 @@ def visible(disk: Disk, directory: Path) -> list[str]:
     return [name for name in disk.names(directory) if not name.startswith(".")]
 
 
-def has_grid(disk: Disk, directory: Path) -> bool:
-    """Whether a directory is that of a grid, and not of an experiment file that is called like its record."""
-    return next(disk.chunks(directory / GRID), b"").startswith(GRID_HEAD)
-
-
 def refuse_in_grid(disk: Disk, directory: Path) -> None:
     """Raises RunDirectoryError where names are those of the combinations of a grid: nothing else begins there."""
     if (grid := Layout.at(disk, directory).grid) is not None:
         raise RunDirectoryError(
             f"{directory} names a combination of the grid {grid}, which no other run may hide; choose a directory "
             "outside of it"
+        )
+
+
+def refuse_strays(directory: Path, strays: Iterable[str], head: str, what: str) -> None:
+    """Raises RunDirectoryError where files are in a directory that lacks the one that would make it `what`."""
+    for name in strays:
+        raise RunDirectoryError(
+            f"{directory} holds {name!r} and no {head}, so it is not {what}; choose an empty or a new directory with "
+            "--out"
         )
 
 

@@ -59,7 +59,9 @@ class Manifest:
     def __init__(self, experiment_name: str, planned: Mapping[str, int], *, is_ordered: bool = False) -> None:
         """The tasks are put in the order of their indexes, unless it `is_ordered`: those of several experiments."""
         self._experiment_name = experiment_name
-        self._indexes = dict(planned) if is_ordered else _in_task_order(planned)
+        if not is_ordered and any(one >= other for one, other in pairwise(planned.values())):
+            planned = dict(sorted(planned.items(), key=lambda item: (item[1], item[0])))
+        self._indexes = dict(planned)
         self._endings: dict[str, Status] = {}
         self._failed = 0
 
@@ -207,13 +209,6 @@ def write_index(disk: Disk, layout: Layout, rows: Iterable[DoneRow], manifest: M
     ordered = in_task_order(rows, manifest.done())
     del rows  # Only `ordered` holds them, so their file is closed after the last one, even if the writing fails.
     disk.write_atomic(layout.index, (row.json + b"\n" for row in ordered))
-
-
-def _in_task_order(planned: Mapping[str, int]) -> dict[str, int]:
-    ordered = dict(planned)
-    if all(one < other for one, other in pairwise(ordered.values())):
-        return ordered
-    return dict(sorted(ordered.items(), key=lambda item: (item[1], item[0])))
 
 
 def ended_by_manifest(disk: Disk, layout: Layout) -> frozenset[str]:

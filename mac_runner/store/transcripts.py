@@ -52,8 +52,8 @@ from mac_runner.types import (
 TRANSCRIPT_FORMAT = 3
 
 METRIC_KEYS: Final = ("metrics", "metric_errors", "shaped_rewards", "reward_errors")
-GROUP_KEYS: Final = ("group", "sample")
 """What metrics made of the conversation: in transcripts of experiments that have metrics, and in their rows."""
+GROUP_KEYS: Final = ("group", "sample")
 
 Attempts: TypeAlias = Mapping[str, Sequence[JsonObject]]
 """The index rows of failed attempts that were retried, in their order, by task."""
