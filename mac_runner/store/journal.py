@@ -94,7 +94,7 @@ class SessionFrame(Frame, frozen=True, kw_only=True, tag="session"):
     started_at: str
     run: str | None = None
     served_by: dict[str, str] | None = None
-    shard: tuple[int, int] | None = None
+    shard: Shard | None = None
     planned: list[tuple[int, int, int]] | None = None
 
 
@@ -230,29 +230,25 @@ def stretches(indexes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 def sessions(disk: Disk, layout: Layout) -> list[int]:
     """The sessions that have a segment, in order; under a lease those that may have records of its shard."""
     found = _numbers(disk, layout)
-    lease = layout.lease
-    return found if lease is None else [number for number in found if lease.may_hold(_shard(disk, layout, number))]
+    if (lease := layout.lease) is None:
+        return found
+    shards = (_shard(disk, layout.segment(number), number, lease.heads) for number in found)
+    return [number for number, shard in zip(found, shards, strict=True) if lease.may_hold(shard)]
 
 
 def _numbers(disk: Disk, layout: Layout) -> list[int]:
     return sorted(number for name in disk.names(layout.journal) if (number := session_of(name)) is not None)
 
 
-def _shard(disk: Disk, layout: Layout, number: int) -> Shard | None:
+def _shard(disk: Disk, path: Path, number: int, known: dict[int, Shard | None]) -> Shard | None:
     """The shard of a session; None for one of the whole run, and where its first frame is not there or damaged."""
-    heads = {} if layout.lease is None else layout.lease.heads
-    if number not in heads:
-        head = _head(disk, layout.segment(number))
-        if head is None:
+    if number not in known:
+        first = next(lines(disk.chunks(path)), None)
+        found = None if first is None or not first.is_ended else next(iter(entries(path, first)[0]), None)
+        if not isinstance(found, SessionFrame):
             return None  # It may be there at the next look.
-        heads[number] = None if head.shard is None else Shard(*head.shard)
-    return heads[number]
-
-
-def _head(disk: Disk, path: Path) -> SessionFrame | None:
-    first = next(lines(disk.chunks(path)), None)
-    found = None if first is None or not first.is_ended else next(iter(entries(path, first)[0]), None)
-    return found if isinstance(found, SessionFrame) else None
+        known[number] = found.shard
+    return known[number]
 
 
 class Segment:

@@ -138,7 +138,7 @@ class RunState:
             case SessionFrame():
                 session.started_at = record.started_at
                 session.run = session.run if record.run is None else record.run
-                session.shard = None if record.shard is None else Shard(*record.shard)
+                session.shard = record.shard
                 session.planned = record.planned or ()
                 session.engines = record.served_by
             case CheckpointFrame():
