@@ -36,7 +36,7 @@ from mac_runner.scheduler.testing import (
     generate,
 )
 from mac_runner.store import Disk, index_row, journal, records
-from mac_runner.store.testing import DeathFrame, Entry, Item, Line, OpenFile, RunState, Session, TranscriptItem
+from mac_runner.store.testing import DeathFrame, Entry, Item, OpenFile, RunState, Session, TranscriptItem
 from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Sampling, Turn
 from tests.faults import oracles
 from tests.sim.engine import ServersEngine
@@ -111,12 +111,12 @@ def ignored_short_write(patch: pytest.MonkeyPatch) -> None:
 
 def torn_tail_taken_for_a_line(patch: pytest.MonkeyPatch) -> None:
     """What a kill left half written is read like the rest."""
-    lines = records.lines
+    blocks = records.blocks
 
-    def all_ended(chunks: Iterable[bytes]) -> Iterator[Line]:
-        return (line._replace(is_ended=True) for line in lines(chunks))
+    def all_ended(chunks: Iterable[bytes]) -> Iterator[records.Block]:
+        return (block._replace(is_ended=True) for block in blocks(chunks))
 
-    patch.setattr(records, "lines", all_ended)
+    patch.setattr(records, "blocks", all_ended)
 
 
 def accepted_checksum(patch: pytest.MonkeyPatch) -> None:
