@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from mac_runner.backends.fleet.lanes import LaneAddress
+from mac_runner.backends.fleet import LaneAddress
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet import control as decided
@@ -373,7 +373,7 @@ class LocalFleet:
 
 
 class LocalModelLanes:
-    """The lanes of one model, as its backend sees them: `backends.fleet.lanes.ModelLanes`."""
+    """The lanes of one model, as its backend sees them: `backends.fleet.ModelLanes`."""
 
     def __init__(self, name: str, lanes: Sequence[LaneSpec], fleet: LocalFleet) -> None:
         self._name = name

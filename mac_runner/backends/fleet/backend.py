@@ -18,8 +18,7 @@ from contextlib import AsyncExitStack
 
 from mac_runner.backends.base import BackendRequest, uncharged
 from mac_runner.backends.dialects.openai import OpenaiDialect
-from mac_runner.backends.fleet import FleetModelConfig, as_openai
-from mac_runner.backends.fleet.lanes import ModelLanes
+from mac_runner.backends.fleet import FleetModelConfig, ModelLanes, as_openai
 from mac_runner.backends.http.data_plane import DataPlane
 from mac_runner.backends.http.endpoints import Endpoint
 from mac_runner.backends.http.weights import ServerWeights, VllmWeights
@@ -147,11 +146,6 @@ class FleetBackend(DataPlane):
         if self._is_closed:
             return
         self._is_following = True  # Several lanes at once are one change of size.
-        self._take_over()
-        self._is_following = False
-        self.resized()
-
-    def _take_over(self) -> None:
         lanes = self._lanes
         up, known = {lane.url: lane for lane in lanes.up}, {lane.url for lane in lanes.all}
         for endpoint in self.endpoints.all:
@@ -165,6 +159,8 @@ class FleetBackend(DataPlane):
             self._may_send.set()
         else:
             self._may_send.clear()
+        self._is_following = False
+        self.resized()
 
     def resized(self) -> None:
         if self._is_closed or self._is_following or self._known_lanes is None:
