@@ -1,14 +1,12 @@
 """From the messages of a prompt to what a given model takes: as messages, as text, or as tokens.
 
-Chat templates differ: some have no system role, some insist that user and assistant alternate, and a base model has no
-template at all. `ChatShape` says what a template takes, `probe_shape` finds it out by trying, and messages that do not
-fit are rewritten. No word of a prompt is ever left out. `Renderer` does this for engines that take tokens; such an
-engine brings two functions of its model's tokenizer, `Write` and `Encode`.
+`ChatShape` says what a template takes, `probe_shape` finds it out by trying, and messages that do not fit are
+rewritten. No word of a prompt is ever left out. `Renderer` does this for engines that take tokens.
 
 A thought in `<think>` that precedes a reply is recorded apart from it (`apart`); of one that was cut off the text keeps
 `OPEN_THOUGHT`, because without the tag it would look like an empty answer. Some templates end a prompt inside a
-thought, and the reply then has only the end of it. A reply that the engine holds to a schema or to choices from its
-first token has no thought, and stays as it is.
+thought, and the reply then has only the end of it.
+
 """
 
 from __future__ import annotations

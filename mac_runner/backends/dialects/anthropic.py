@@ -3,13 +3,6 @@
 The system message goes apart, and user and assistant alternate. A temperature of 1, the API's default, is not sent,
 because newer models and versions of the API take none. The API has no seed. A schema is sent as the API takes schemas:
 lengths and bounds become part of its descriptions, which the model may follow. A list of choices has no form.
-
-What the API says in the body takes precedence over its status:
-
-| answer | what follows |
-|---|---|
-| 400 because the account has no credit left | as with a wrong key |
-| an error in an answer with status 200 | as with the status of its type, for this request alone |
 """
 
 from __future__ import annotations

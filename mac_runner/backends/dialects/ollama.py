@@ -6,13 +6,6 @@ models goes through the client (`ollama.backend`).
 
 Ollama's options have llama.cpp's names. A list of choices is sent as a JSON schema, the only form that Ollama can hold
 a reply to. The quotes that the reply then has are removed, so that a choice reads the same from every engine.
-
-What Ollama says in the body takes precedence over its status:
-
-| answer | what follows |
-|---|---|
-| 503 because its queue is full | sent again, however often: the server is there |
-| 500 because the model's runner has ended | sent again: it starts another one, and this request may be why it ended |
 """
 
 from __future__ import annotations
@@ -41,7 +34,10 @@ from mac_runner.types import FinishReason, JsonObject, JsonValue, Prompt, Reply,
 KEY_VARIABLE: Final = "OLLAMA_API_KEY"
 """The environment variable of the key, for a proxy in front of the server."""
 _BUSY: Final = "server busy"
+"""What it says with status 503 when its queue is full."""
 _RUNNER_ENDED: Final = ("model runner has unexpectedly stopped", "runner process has terminated")
+"""What it says with status 500 when the model's runner has ended. It starts another; this request may be the cause."""
+
 
 _OPTIONS: Final = {
     "temperature": "temperature",

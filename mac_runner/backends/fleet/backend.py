@@ -1,9 +1,9 @@
 """A model behind the lanes of a fleet.
 
-The data plane is that of every model behind servers: homes of conversations, canaries, and what follows a fault. What
-differs is who knows which servers are up. The fleet does, because it owns their processes, and says so in the same
-tick. So the capacity is that of the lanes that are up, and a request that departed when the last of them went waits
-here for the next one.
+The data plane is that of every model behind servers. But the fleet knows which of them are up, because it owns their
+processes, and says so in the same tick. So the capacity is that of the lanes that are up, and a request that departed
+when the last of them went waits here for the next one.
+
 
 Where models take turns on their places, requests depart while the model sleeps, as `lookahead`: a request that waits
 here is how the fleet sees that the model is wanted.

@@ -1,20 +1,9 @@
 """HTTP errors of model servers: statuses, error bodies, Retry-After, and what a refusal means. Pure.
 
 One table of statuses serves every protocol; each dialect adds what its own servers say in the body. What a server means
-when it refuses a request is read from its words, because most meanings have the status 400:
-
-| meaning | what follows |
-|---|---|
-| the prompt, or the prompt and the longest reply, are too long for the model | a reply with FinishReason.OVERFLOW |
-| the reply reached its limit before it had any text, or its whole form | a reply that is an open thought |
-| the model made a reply, and the server found it without the form that was asked for | that reply: one to correct |
-| the model's chat template takes no system message, or insists that roles alternate | sent again, rewritten for it |
-| the server does not hold replies to this form | the run stops: the setting is named |
-| anything else | the conversation fails; the error quotes the words and names two settings worth trying |
-
-`_WORDS` has the words of each meaning, by who says them. They were read on 2026-11-26: those of vLLM (0.32) and
-mac-serve in their sources, all others in what clients of them match, in documentation and in reports of users. A
-gateway (LiteLLM, OpenRouter) repeats the words of the server behind it. Pure.
+when it refuses a request (`Refusal`) is read from its words, because most meanings have the status 400. The words
+(`_WORDS`) were read on 2026-11-26: those of vLLM (0.32) and mac-serve in their sources, all others in what clients of
+them match, in documentation and in reports of users. A gateway repeats the words of the server behind it.
 """
 
 from __future__ import annotations
@@ -190,20 +179,23 @@ def _words(value: JsonValue) -> str:
 
 
 class Refusal(Enum):
-    """What a refusal means. Where words have several meanings, the first one counts."""
+    """What a refusal means, and what follows. Where words have several meanings, the first one counts.
+
+    One in words that are not known fails its conversation; the error quotes them and names settings worth trying.
+    """
 
     CUT_OFF = "cut off"
-    """The reply reached its limit too early."""
+    """The reply reached its limit before it had any text, or its whole form: it is an open thought."""
     REPLY = "reply"
-    """The reply does not have its form. Another one may."""
+    """The model made a reply, and the server found it without its form: that reply is one to correct."""
     TOO_LONG = "too long"
-    """The prompt does not fit."""
+    """The prompt, alone or with the longest reply, does not fit: FinishReason.OVERFLOW."""
     SYSTEM = "system"
-    """The chat template takes no system message, or none here."""
+    """The chat template takes no system message, or none here: the request is sent again, rewritten."""
     ALTERNATION = "alternation"
-    """The chat template takes no two messages of one role in a row."""
+    """The chat template takes no two messages of one role in a row: the request is sent again, rewritten."""
     FORM = "form"
-    """The form of the reply is not supported."""
+    """The server does not hold replies to this form: the run stops and names the setting."""
 
 
 _WORDS: Final[Mapping[Refusal, Mapping[str, str]]] = {

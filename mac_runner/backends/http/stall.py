@@ -1,17 +1,10 @@
 """Finds servers that hang: requests are in flight there, and no answer comes.
 
-A busy server is as silent as one that hangs, so silence alone proves nothing. A silent server gets, in this order:
-
-| when | what | what it may show |
-|---|---|---|
-| after half of `stall_s` without an answer | a look at /metrics | how many tokens it has computed by then |
-| after `stall_s` | the canary: a request of one token; with it a look at a page | it answers: it works |
-| when the canary got no answer either | a look at /metrics | see `verdict` |
-
-A server that counts tokens hangs if it computed none since the first look. One without counters hangs if its pages do
-not come either; if they come, it is not judged, and its requests go on until their own deadline.
-
-`StallWatch` wakes when the first server may be due, and only while a request is in flight.
+A busy server is as silent as one that hangs, so silence alone proves nothing. After half of `stall_s` without an answer
+a look at /metrics shows how many tokens a server has computed by then. After `stall_s` it gets the canary, and a look
+at a page; if it answers the canary, it works. If not, a second look at /metrics follows. A server that counts tokens
+hangs if it computed none since the first look. One without counters hangs if its pages do not come either; if they
+come, it is not judged, and its requests go on until their own deadline.
 """
 
 from __future__ import annotations
@@ -93,7 +86,8 @@ class _Case:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class StallWatch:
-    """One timer for all servers of a model.
+    """One timer for all servers of a model, which runs only while a request is in flight.
+
 
     `page` gets a quick page of one, and `metrics` that with its counters, within so many seconds. `answers` is whether
     it answers the canary, whatever its status. `hangs` is called for one that does.
