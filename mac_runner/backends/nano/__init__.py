@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field, JsonValue
 
 from mac_runner.backends.base import Backend, BackendRequest, lookahead_for
-from mac_runner.backends.chat_template import notice_of_forms
 from mac_runner.backends.updates import OneAtATime
 from mac_runner.errors import EngineDeadError, MissingPackageError
 from mac_runner.extras import install_command
@@ -103,10 +102,7 @@ class NanoBackend(Backend):
         await self.close()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"tokens-{self._asked.name}")
         engine_class = await asyncio.get_running_loop().run_in_executor(self._thread, _load)
-        asked = self._asked
-        self._engine = await engine_class.open(asked.name, asked.settings, self._thread, asked.thinking)
-        if self._engine.opens_thought and asked.decoding != "none":
-            asked.say(notice_of_forms(asked.name))
+        self._engine = await engine_class.open(self._asked, self._thread)
 
     async def generate(self, request: Request) -> Reply:
         if self._engine is None:

@@ -12,11 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
+from mac_runner.backends.base import BackendRequest
 from mac_runner.backends.chat_template import (
     Conversation,
     Rendered,
     Renderer,
     ends_in_thought,
+    notice_of_forms,
     renderer_of,
     renderers_for,
     token_reply,
@@ -94,11 +96,10 @@ class LoadedEngine:
         self._context_tokens = min(engine.engine.max_model_len, cache_tokens)
 
     @classmethod
-    async def open(
-        cls, name: str, config: NanoConfig, thread: ThreadPoolExecutor, thinking: Mapping[bool, str]
-    ) -> Self:
-        """Load the model of entry `name`; `thinking` is what agents set. Raises ConfigError or EngineDeadError."""
-        key = ("model_definitions", name, "nano_config")
+    async def open(cls, asked: BackendRequest[NanoConfig], thread: ThreadPoolExecutor) -> Self:
+        """Load the model. Raises ConfigError or EngineDeadError."""
+        config = asked.settings
+        key = ("model_definitions", asked.name, "nano_config")
         for variable in Tokenizer.reserved_variables & config.chat_template_kwargs.keys():
             text = "the name means something else in every template"
             raise ConfigError.at((*key, "chat_template_kwargs", variable), text)
@@ -113,15 +114,13 @@ class LoadedEngine:
         try:
             stats = await engine.stats()
             cache_tokens = stats.num_blocks * engine.config.block_size
-            return cls(engine, config, key, thinking, cache_tokens=cache_tokens, thread=thread)
+            loaded = cls(engine, config, key, asked.thinking, cache_tokens=cache_tokens, thread=thread)
         except BaseException:
             await engine.shutdown()
             raise
-
-    @property
-    def opens_thought(self) -> bool:
-        """Whether the model's chat template ends a prompt inside a thought."""
-        return any(renderer.shape.opens_thought for renderer in self._renderers.values())
+        if asked.decoding != "none" and any(one.shape.opens_thought for one in loaded._renderers.values()):
+            asked.say(notice_of_forms(asked.name))
+        return loaded
 
     async def generate(self, request: Request, *, traces: bool) -> Reply:
         loop = asyncio.get_running_loop()
