@@ -76,12 +76,12 @@ from mac_runner.backends.vllm.backend import (
     VllmBackend,
     argument_names,
     check_keys,
-    check_version,
     engine_arguments,
     find_release,
     gist_of,
     objections,
     refusals,
+    too_old,
 )
 from mac_runner.backends.vllm.child import OF_A_PROCESS, handing_on
 from mac_runner.backends.vllm.library import (

@@ -344,18 +344,13 @@ def find_release() -> Release:
     # Builds for other hardware than NVIDIA's have distribution names of their own.
     names = metadata.packages_distributions().get("vllm", ())
     version = metadata.version(names[0]) if names else "of unknown version"
-    check_version(version)
+    if lack := too_old(version, OLDEST):  # Newer ones than were ever run are accepted.
+        raise ConfigError(f"{lack}: {install_command('vllm')}")
     path = Path(spec.submodule_search_locations[0]) / "engine" / "arg_utils.py"
     arguments = argument_names(SourceFileLoader("arg_utils", str(path)).get_source("arg_utils") or "")
     if not arguments:
         raise ConfigError(f"vLLM {version} lists no engine arguments in {path}; install an older one")
     return Release(version=version, arguments=arguments)
-
-
-def check_version(version: str) -> None:
-    """Raise ConfigError for a release older than OLDEST. Newer ones than were ever run are accepted."""
-    if lack := too_old(version, OLDEST):
-        raise ConfigError(f"{lack}: {install_command('vllm')}")
 
 
 def too_old(version: str, oldest: tuple[int, int]) -> str | None:
