@@ -14,7 +14,7 @@ from mac_runner.errors import ConfigError
 from mac_runner.runs.fork_plan import ForkRequest, PlannedFork, arm_of_reply, plan_fork
 from mac_runner.runs.forks import ValueRequest, checked_figure, value_in, written_fork
 from mac_runner.runs.policies import Policy, PolicyRequest
-from mac_runner.runs.trust import trust as trust_code
+from mac_runner.runs.recorded import trust as trust_code
 from mac_runner.runs.view import PathLike, RunView, directory_of, open_run
 from mac_runner.types import JsonObject
 

@@ -25,7 +25,7 @@ from mac_runner.cli.process import (
     working_directory,
 )
 from mac_runner.errors import MacRunnerError
-from mac_runner.runs.trust import trust
+from mac_runner.runs.recorded import trust
 from mac_runner.steps import WAKING, StepLimit, place_of_thread
 
 LEAVING_S: Final = 5.0

@@ -11,9 +11,8 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
 from mac_runner.files import read_material
 from mac_runner.runs.fork_plan import Arm, ForkRequest, PlannedFork, arm_of_reply, plan_fork
-from mac_runner.runs.forks import Played, ValueRequest, check_weights, continue_fork, play_fork, turn_value
+from mac_runner.runs.forks import Played, ValueRequest, check_weights, continue_fork, play_fork, turn_value, value_lines
 from mac_runner.runs.policies import Policy
-from mac_runner.runs.values import value_lines
 
 
 def fork(

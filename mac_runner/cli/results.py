@@ -22,9 +22,9 @@ from mac_runner.reports import (
 )
 from mac_runner.reports.metrics import metric_tables
 from mac_runner.reports.tables import write_tables
-from mac_runner.runs.export import ExportRequest, exported, followed
-from mac_runner.runs.measurement import measure_run, metrics_of, named_metrics
+from mac_runner.runs.export import ExportRequest, exported, followed, measure_run, named_metrics
 from mac_runner.runs.recorded import recorded_only
+from mac_runner.runs.stream import metrics_of
 from mac_runner.section import KeyPath
 from mac_runner.store import Disk, is_grid, read_run, read_standing
 from mac_runner.store.standing import read_lanes

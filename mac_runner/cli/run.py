@@ -29,11 +29,10 @@ from mac_runner.reports import (
 from mac_runner.results import Table
 from mac_runner.runs.claims import check
 from mac_runner.runs.engines import EnginePlan, plan_engines
-from mac_runner.runs.mirrored import mirrored
+from mac_runner.runs.maintenance import mirrored
 from mac_runner.runs.play import INTERRUPTED, Player, Results, results_if_complete
 from mac_runner.runs.policies import Policy, PolicyRequest
-from mac_runner.runs.preview import first_prompts
-from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
+from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, first_prompts, set_up
 from mac_runner.status import choose_display
 from mac_runner.store import Survey, survey
 from mac_runner.types import Prompt

@@ -5,6 +5,8 @@ does not grow with the run. What has not ended yet is left out: a run can be exp
 
 CSV is one file for each table. Parquet and JSON Lines are files of 2,000 conversations each (`data/writing.py`): a
 second export writes those again that changed.
+
+`measure_run` computes metrics over a run, and only reads it: what the run keeps of its own metrics stays as it is.
 """
 
 from __future__ import annotations
@@ -39,15 +41,21 @@ from mac_runner.data.writing import (
 )
 from mac_runner.errors import ConfigError, ShortageError
 from mac_runner.flat import Cells
+from mac_runner.intervals import one_cluster
+from mac_runner.metrics import Metric, measured, own_metric
 from mac_runner.problems import suggestion
+from mac_runner.registry import load_function
+from mac_runner.reports.metrics import MetricCounter
+from mac_runner.runs.recorded import trust as import_code
 from mac_runner.runs.tables import run_sources, with_environment
-from mac_runner.runs.trust import trust as import_code
 from mac_runner.runs.view import PathLike, RunView, directory_of, paths_of
 from mac_runner.store import Disk, Run, encode_for_reading
 from mac_runner.store.layout import Layout
 from mac_runner.store.leases import at_work
 from mac_runner.store.machine import Machine
-from mac_runner.store.rows import DoneRow
+from mac_runner.store.records import encode_json
+from mac_runner.store.rows import DoneRow, parse_row
+from mac_runner.store.transcripts import METRIC_KEYS
 from mac_runner.types import JsonObject
 
 ALL_FORMATS: Final = (*FORMATS, *TRAINING_FORMATS)
@@ -431,3 +439,59 @@ def export(
         directories=directories, to=place, tables=tables, formats=formats, only=only, jobs=jobs, is_trusted=trust
     )
     return [*(followed(request) if follow else exported(request))]
+
+
+def named_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
+    """Metrics that a command line names; files are relative to the working directory. Raises ConfigError."""
+    found: dict[str, Metric] = {}
+    for name in names:
+        metric = own_metric(load_function("metrics", name, Path()))
+        if metric.name in found:
+            raise ConfigError(f"METRIC: two of them are called {metric.name!r}; compute them one after the other")
+        found[metric.name] = metric
+    return tuple(found.values())
+
+
+@dataclass(slots=True)
+class Measurement:
+    """What metrics make of the finished conversations of a run, once `rows` were taken."""
+
+    contents: Run
+    metrics: Sequence[Metric]
+    conversations: int = 0
+    differing: int = 0
+    """Conversations of which the run keeps another value under the same name."""
+    _counter: MetricCounter = field(default_factory=MetricCounter)
+
+    def rows(self) -> Iterator[JsonObject]:
+        """For each finished conversation its id, its index, and the values."""
+        for row in self.contents.rows_in_task_order():
+            if row.get("status") != "finished":
+                continue
+            found = measured(self.metrics, self.contents.acknowledged(row))
+            kept, values = row.get("metrics"), found["metrics"]
+            assert isinstance(values, dict), "a finished conversation has values"
+            self.conversations += 1
+            self.differing += isinstance(kept, dict) and any(
+                name in kept and kept[name] != value for name, value in values.items()
+            )
+            bare = {key: value for key, value in row.items() if key not in METRIC_KEYS}
+            parsed = parse_row({**bare, **found})
+            with one_cluster(parsed.cluster):
+                self._counter.add(parsed)
+            yield {"task_id": row["task_id"], "index": row["index"], **found}
+
+    def summary(self) -> JsonObject:
+        """The sections of a summary that these values make."""
+        return self._counter.report()
+
+
+def measure_run(contents: Run, metrics: Sequence[Metric], to: Path | None) -> Measurement:
+    """Compute the metrics over a run; with `to`, its rows are written to that new file, one JSON object a line."""
+    found = Measurement(contents, metrics)
+    if to is None:
+        for _ in found.rows():
+            pass
+    else:
+        Disk().write_atomic(to, (encode_json(row) + b"\n" for row in found.rows()))
+    return found

@@ -1,24 +1,216 @@
-"""Forks written and played, and what a turn was worth. The command line and the Python interface call these."""
+"""Forks written and played, and what a turn was worth: how the outcomes of the arms of a fork differ.
+
+All arms of a draw share its seeds and the world, so their outcomes are compared in pairs (common random numbers).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mac_runner.clock import Clock
+from mac_runner.compared import matched_interval, matched_p
 from mac_runner.errors import ConfigError
+from mac_runner.intervals import Interval, interval_of, mean_interval
+from mac_runner.printable import printable
 from mac_runner.problems import suggestion
+from mac_runner.rewards import PREFERRED, is_number, preferred, rewards_of
 from mac_runner.runs.engines import plan_engines
-from mac_runner.runs.fork_plan import ForkRequest, PlannedFork
+from mac_runner.runs.fork_plan import Arm, ForkRequest, PlannedFork
 from mac_runner.runs.play import Player, Results, results_if_complete
 from mac_runner.runs.policies import Policy, PolicyRequest, check_policies, plan_policies
 from mac_runner.runs.recorded import recorded_setup, set_of_one
 from mac_runner.runs.setup import ExperimentSet
-from mac_runner.runs.values import RESAMPLED, SAID, SILENT, Figure, rollouts, value_of
 from mac_runner.store import read_run
 from mac_runner.store.fork import is_fork, write_fork, write_value
-from mac_runner.types import JsonObject
+from mac_runner.store.records import entry, objects
+from mac_runner.types import JsonObject, JsonValue
+
+VALUE_FORMAT = 2
+SAID: Final = Arm("said", is_kept=True)
+RESAMPLED: Final = Arm("resampled")
+SILENT: Final = Arm("silent", is_silent=True)
+_SCRIPTED: Final = "the players are scripted: the value is that of the turn among them, and says nothing of models"
+PAIRS_MIN: Final = 10
+"""With fewer pairs an interval of a difference of chances may leave out 0 where the exact test shows nothing."""
+
+
+class Figure(NamedTuple):
+    """What is read off an outcome: a reward of `agent`, or a part of the outcome itself.
+
+    `name` is a reward, a dotted key of the outcome (`days`), or a key and what has to be in it (`winners:town`).
+    """
+
+    name: str | None
+    agent: str
+
+    def of(self, environment: object, outcome: JsonObject, agents: Sequence[str]) -> float:
+        """The number. Raises ConfigError naming what there is."""
+        rewards = rewards_of(environment, outcome, self.agent, agents)
+        if self.name is None:
+            name = preferred(rewards)
+            if name is None or (name not in PREFERRED and len(rewards) > 1):
+                raise ConfigError(f"--outcome: say what counts; there are: {', '.join([*rewards, *outcome])}")
+            return rewards[name]
+        if self.name in rewards:
+            return rewards[self.name]
+        found = _part(outcome, self.name)
+        if found is None:
+            hint = suggestion(self.name, [*rewards, *outcome])
+            raise ConfigError(f"--outcome: {self.name!r} is neither a reward nor a number of the outcome{hint}")
+        return found
+
+    def in_words(self, environment: object, outcome: JsonObject | None, agents: Sequence[str]) -> str:
+        """What it is called."""
+        rewards = {} if outcome is None else rewards_of(environment, outcome, self.agent, agents)
+        name = self.name or preferred(rewards) or "reward"
+        return f"{name} of {self.agent}" if name in rewards or self.name is None else name
+
+
+def _part(outcome: JsonObject, path: str) -> float | None:
+    """The number at a path of the outcome; whether a member is in it, for `key:member`. None for anything else."""
+    keys, colon, member = path.partition(":")
+    here: JsonValue = outcome
+    for key in keys.split("."):
+        if not isinstance(here, dict) or key not in here:
+            return None
+        here = here[key]
+    if colon and isinstance(here, dict):
+        here = here.get(member)
+    elif colon and isinstance(here, list):
+        here = member in here
+    elif colon:
+        here = here == member
+    return float(here) if is_number(here) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """A conversation of a fork that has ended: its figure, None if it failed, and the reply to the turn."""
+
+    arm: str
+    draw: int
+    figure: float | None
+    reply: str | None
+
+
+def rollouts(environment: object, transcripts: Iterable[JsonObject], figure: Figure) -> list[Rollout]:
+    """The rollouts of the transcripts of a fork."""
+    found = []
+    for transcript in transcripts:
+        task, outcome = entry(transcript, "task", dict), transcript["outcome"]
+        fork = entry(task, "fork", dict)
+        turns = {turn["turn"]: turn for turn in objects(transcript, "turns")}
+        agents = [str(agent["agent_id"]) for agent in objects(task, "agents")]
+        found.append(
+            Rollout(
+                arm=str(fork["arm"]),
+                draw=entry(fork, "draw", int),
+                figure=figure.of(environment, outcome, agents) if isinstance(outcome, dict) else None,
+                reply=str(entry(turns[fork["turn"]], "reply", dict)["text"]) if fork["turn"] in turns else None,
+            )
+        )
+    return found
+
+
+def value_of(
+    found: Sequence[Rollout], arms: Sequence[str], *, turn: JsonObject, figure: str, is_scripted: bool
+) -> JsonObject:
+    """What `value.json` holds. `turn` says which turn of which conversation it is; the first arm is the reference."""
+    by_arm = {arm: {each.draw: each for each in found if each.arm == arm} for arm in arms}
+    pairs: list[JsonValue] = [_difference(arms[0], by_arm[arms[0]], arm, by_arm[arm]) for arm in arms[1:]]
+    notes: list[JsonValue] = [*_notes(by_arm), *_few(pairs), *([_SCRIPTED] if is_scripted else [])]
+    return {
+        "format": VALUE_FORMAT,
+        **turn,
+        "figure": figure,
+        "arms": {arm: _arm([*rolled.values()]) for arm, rolled in by_arm.items()},
+        "differences": pairs,
+        "notes": notes,
+    }
+
+
+def _arm(found: Sequence[Rollout]) -> JsonObject:
+    figures = [each.figure for each in found if each.figure is not None]
+    return {
+        "n": len(figures),
+        "mean": fsum(figures) / len(figures) if figures else None,
+        "interval": _json(interval_of(figures)),
+        "failed": len(found) - len(figures),
+    }
+
+
+def _difference(first: str, one: Mapping[int, Rollout], second: str, other: Mapping[int, Rollout]) -> JsonObject:
+    """The paired difference of two arms, over the draws that have ended in both."""
+    pairs = [
+        (a, b)
+        for draw in sorted(one.keys() & other.keys())
+        if (a := one[draw].figure) is not None and (b := other[draw].figure) is not None
+    ]
+    differences = [a - b for a, b in pairs]
+    ahead, behind = sum(each > 0 for each in differences), sum(each < 0 for each in differences)
+    is_binary = bool(pairs) and all(figure in (0.0, 1.0) for pair in pairs for figure in pair)
+    interval = matched_interval(behind, ahead, len(pairs)) if is_binary else mean_interval(differences)
+    return {
+        "first": first,
+        "second": second,
+        "pairs": len(pairs),
+        "other_reply": sum(one[draw].reply != other[draw].reply for draw in one.keys() & other.keys()),
+        "difference": fsum(differences) / len(pairs) if pairs else None,
+        "interval": _json(interval),
+        "ahead": [ahead, behind],
+        "p": matched_p(ahead, behind) if is_binary else None,
+    }
+
+
+def _notes(by_arm: Mapping[str, Mapping[int, Rollout]]) -> Iterable[str]:
+    drawn = by_arm.get(RESAMPLED.name, {})
+    if len(drawn) > 1 and len({each.reply for each in drawn.values()}) == 1:
+        yield (
+            "every draw gave the same reply to the turn: its engine ignores seeds, its temperature is 0, or it is "
+            "scripted and sees one way to go on"
+        )
+    if failed := sum(each.figure is None for rolled in by_arm.values() for each in rolled.values()):
+        yield f"{failed} conversations failed and are not counted"
+
+
+def _few(differences: Iterable[JsonValue]) -> Iterable[str]:
+    counts = [entry(pair, "pairs", int) for pair in differences if isinstance(pair, dict)]
+    if counts and min(counts) < PAIRS_MIN:
+        yield f"{min(counts)} paired draws: with fewer than {PAIRS_MIN} the intervals are rough; play more draws"
+
+
+def _json(interval: Interval | None) -> JsonValue:
+    return None if interval is None else [interval.lo, interval.hi]
+
+
+def value_lines(value: JsonObject) -> Iterable[str]:
+    """The value of a turn as text."""
+    yield printable(f"{value['of']}, turn {value['turn']} by {value['agent']}: {value['figure']}")
+    yield ""
+    yield f"{'arm':<12}{'n':>5}{'mean':>9}   95% interval"
+    for name, arm in entry(value, "arms", dict).items():
+        assert isinstance(arm, dict)
+        yield f"{name:<12}{arm['n']:>5}{_number(arm['mean']):>9}   {_range(arm['interval'])}"
+    yield ""
+    for pair in objects(value, "differences"):
+        p = "" if pair["p"] is None else f", p {_number(pair['p'])}"
+        yield (
+            f"{pair['first']} less {pair['second']}: {_number(pair['difference'], sign='+')}, 95% interval "
+            f"{_range(pair['interval'])}{p}; {pair['pairs']} paired draws, {pair['other_reply']} with another reply"
+        )
+    yield from (f"note: {note}" for note in entry(value, "notes", list))
+
+
+def _number(value: JsonValue, *, sign: str = "") -> str:
+    return f"{value:{sign}.3f}" if isinstance(value, float) else "-"
+
+
+def _range(value: JsonValue) -> str:
+    return f"{_number(value[0])} to {_number(value[1])}" if isinstance(value, list) else "not known"
 
 
 class Played(NamedTuple):

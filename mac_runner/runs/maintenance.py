@@ -1,27 +1,31 @@
-"""What can be done with a run directory after the run: verify, repair, retry."""
+"""What can be done with a run directory after the run, verify, repair and retry, and its mirror beside it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from mac_runner.backends.redaction import Redactor
 from mac_runner.clock import Clock, iso
 from mac_runner.environments import build_environment
 from mac_runner.errors import RunDirectoryError, UntrustedCodeError
+from mac_runner.runs import claims
 from mac_runner.runs.play import Player, Results
 from mac_runner.runs.recorded import (
     has_question_files,
     rebuilt_transcript,
     recorded_experiment,
     recorded_setup,
+    refuse_unloaded,
     set_of_one,
 )
-from mac_runner.runs.setup import Setup
+from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.runs.summary import summary_of
-from mac_runner.runs.trust import refuse_unloaded
+from mac_runner.secrecy import secrets_in
 from mac_runner.store import (
     Disk,
     Repairs,
@@ -40,6 +44,8 @@ from mac_runner.store import (
 from mac_runner.store.grid import refresh
 from mac_runner.store.layout import Layout
 from mac_runner.store.leases import locked
+from mac_runner.store.lock import read_owner
+from mac_runner.store.mirror import Mirror
 from mac_runner.store.verify import verify_journal
 from mac_runner.types import JsonObject
 
@@ -179,3 +185,25 @@ def _checked(contents: Run, setup: Setup, wanted: set[str]) -> dict[str, JsonObj
         if setup.material is not None:
             materials[task.task_id] = None if task.material is None else dict(task.material)
     return materials
+
+
+@contextmanager
+def mirrored(
+    chosen: ExperimentSet, url: str | None, say: Callable[[str], None], *, is_quiet: bool
+) -> Iterator[Callable[[Path], object]]:
+    """Yields what is to be called with each run directory that has ended. Waits for the copies at the end."""
+    if url is None:
+        yield lambda _directory: None
+        return
+    # A file system has its secrets from the environment, and its errors quote what a server says.
+    redactor = Redactor(*secrets_in(os.environ))
+    mirror = Mirror(url, chosen.directory, say=say, quoted=redactor.quoted)
+    # Where nothing is left to play, a copy may have failed before.
+    if read_owner(Disk(), chosen.directory) is None and all(map(claims.is_finished, chosen.setups)):
+        mirror.add(chosen.directory)
+    try:
+        yield mirror.add
+    finally:
+        if not is_quiet and (waiting := mirror.waiting):
+            say(f"waiting for {waiting} copies to {url}")
+        mirror.close()

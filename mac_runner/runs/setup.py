@@ -5,32 +5,38 @@ A command plays an `ExperimentSet`: the combinations of a grid, or one experimen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
+from mac_runner.backends.base import held
 from mac_runner.config import (
     Combination,
     Experiment,
     Grid,
     Loaded,
     Override,
+    ReportConfig,
     Written,
     as_begun,
+    decoding_of,
+    in_words,
     load,
     renamed,
     slug_beside,
 )
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
-from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.errors import ConfigError, ConversationError, RunDirectoryError, boundary
+from mac_runner.paired import compared_figures
 from mac_runner.plan import AutoShard, Plan, Shard, plan_of
-from mac_runner.problems import config_error, dotted
-from mac_runner.registry import backend_specs
+from mac_runner.problems import clipped, config_error, dotted, suggestion
+from mac_runner.registry import backend_specs, results_specs
 from mac_runner.results import Declared
-from mac_runner.runs.declaration import declared_report, refuse_report
 from mac_runner.scheduler import Restoration
 from mac_runner.section import KeyPath
 from mac_runner.store import Disk, GridRecord, Invocation, grid_entries, read_grid
@@ -38,7 +44,7 @@ from mac_runner.store.fork import is_fork
 from mac_runner.store.identity import read_config
 from mac_runner.store.layout import Layout, Lease
 from mac_runner.store.mirror import NOT_HERE, file_system, is_url
-from mac_runner.types import JsonObject, Lineup
+from mac_runner.types import JsonObject, JsonValue, Lineup, Prompt, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,3 +417,117 @@ class Refusals:
         """Raises ConfigError with everything collected, if there is anything."""
         if self._lines:
             raise config_error(self._lines.values())
+
+
+_BASELINE, _PRIMARY = ("report", "baseline"), ("report", "primary")
+_NAMES_SHOWN = 3
+
+
+def refuse_report(loaded: Loaded) -> None:
+    """Raises ConfigError where a single experiment has the section."""
+    report = loaded.experiment.report
+    for path, value in ((_BASELINE, report.baseline), (_PRIMARY, report.primary)):
+        if value is not None:
+            text = "changes nothing without a grid: combinations are compared with a baseline; leave `report` out"
+            raise _refusal(loaded, path, f"{text}, or set it to null")
+
+
+def declared_report(report: ReportConfig, combinations: Sequence[Combination]) -> Declared | None:
+    """What the combinations are compared with, and by which figure first; None without the section.
+
+    Raises ConfigError, with the key, for a baseline or a figure that is not there.
+    """
+    loaded = combinations[0].loaded
+    if report.baseline is None:
+        if report.primary is not None:
+            raise _refusal(loaded, _BASELINE, "is missing; the primary outcome is compared with that of a baseline")
+        return None
+    environment = loaded.experiment.conversation_config.environment
+    spec = results_specs().get(loaded.experiment.spec.section)
+    figures = () if spec is None else (*compared_figures(spec.measures),)
+    if not figures:
+        text = f"changes nothing in the environment {environment!r}, whose combinations have no baseline; leave it out"
+        raise _refusal(loaded, _BASELINE, text)
+    slug = report.baseline if isinstance(report.baseline, str) else None
+    if slug is None:
+        assert not isinstance(report.baseline, str)
+        baseline = _of_values(report.baseline, combinations)
+    elif (named := next((one for one in combinations if one.slug == slug), None)) is not None:
+        baseline = named
+    else:
+        text = f"there is no combination {slug!r}; give its name, or its values"
+        raise _refusal(loaded, _BASELINE, f"{text}{suggestion(slug, (one.slug for one in combinations))}")
+    if report.primary is not None and report.primary not in figures:
+        text = f"there is no figure {report.primary!r} to compare{suggestion(report.primary, figures)}"
+        raise _refusal(loaded, _PRIMARY, text)
+    return Declared(baseline.slug, report.primary)
+
+
+def _of_values(values: Mapping[str, JsonValue], combinations: Sequence[Combination]) -> Combination:
+    """The only combination with these values."""
+    loaded = combinations[0].loaded
+    columns = list(dict.fromkeys(column for one in combinations for column in one.values))
+    for column, value in values.items():
+        path = (*_BASELINE, column)
+        if column not in columns:
+            raise _refusal(loaded, path, f"the grid does not vary it{suggestion(column, columns)}")
+        there = {_text(one.values[column]): one.values[column] for one in combinations if column in one.values}
+        if _text(value) not in there:
+            known = ", ".join(clipped(each) for each in there.values())
+            raise _refusal(loaded, path, f"no combination has {clipped(value)}; the grid has: {known}")
+    fitting = [
+        one
+        for one in combinations
+        if all(column in one.values and _text(one.values[column]) == _text(value) for column, value in values.items())
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        raise _refusal(loaded, _BASELINE, f"no combination has all of {in_words(values)}; see --dry-run for those")
+    open_ = [column for column in columns if len({_text(one.values.get(column)) for one in fitting}) > 1]
+    shown = "; ".join(in_words(one.values) for one in fitting[:_NAMES_SHOWN])
+    more = "; ..." if len(fitting) > _NAMES_SHOWN else ""
+    text = f"fits {len(fitting)} combinations ({shown}{more}); name one of them: add a value of {', '.join(open_)}"
+    raise _refusal(loaded, _BASELINE, text)
+
+
+def _text(value: JsonValue) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _refusal(loaded: Loaded, path: KeyPath, text: str) -> ConfigError:
+    return config_error([f"{loaded.locate(path)}: {dotted(path)}: {text}"])
+
+
+class Preview(NamedTuple):
+    """A turn that is open at the start, and what its engine would be sent."""
+
+    turn: Turn
+    prompt: Prompt
+
+
+def first_prompts(setup: Setup, number: int, agent: str | None = None) -> Iterator[Preview]:
+    """What each agent that speaks at the start of conversation `number` is sent, or only `agent`.
+
+    The schema or the choices are those that its model is held to. Raises ConfigError for a number or an agent that is
+    not there.
+    """
+    tasks = setup.tasks
+    if number not in tasks.indexes:
+        asked = f"{len(tasks)} conversations are asked for"
+        last = f", the last one is {tasks.indexes[-1]}" if len(tasks) else ""
+        raise ConfigError(f"--prompt: there is no conversation {number} (from 0); {asked}{last}")
+    place = tasks.indexes.index(number)
+    conversation = setup.environment().open(next(tasks[place : place + 1]()))
+    turns = conversation.turns()
+    waiting = {turn.agent for turn in turns}
+    first = [turn for turn in turns if waiting.isdisjoint(turn.after)]
+    if agent is not None and agent not in (speakers := [turn.agent for turn in first]):
+        why = "speaks later, when others have spoken" if agent in waiting else "does not speak at the start"
+        raise ConfigError(f"--agent: {agent!r} {why}{suggestion(agent, speakers)}")
+    for turn in first:
+        if agent in (None, turn.agent):
+            with boundary(ConversationError, "prompt"):
+                prompt = conversation.prompt(turn)
+            definition = setup.experiment.model_definitions[turn.model]
+            yield Preview(turn, held(prompt, decoding_of(definition)))

@@ -18,10 +18,12 @@ from math import inf
 from typing import Final, TypeAlias
 
 from mac_runner.clock import Clock
+from mac_runner.config import Experiment
 from mac_runner.descriptors import limit, runs_within
-from mac_runner.errors import RunLockedError, StoreError
+from mac_runner.errors import RunLockedError, StoreError, UntrustedCodeError
+from mac_runner.metrics import Measure, Metric, Reward, measured, own_metric, own_reward, shaped
+from mac_runner.plugins import loaded_plugin
 from mac_runner.printable import counted
-from mac_runner.runs.measurement import measure_of
 from mac_runner.runs.setup import Setup
 from mac_runner.runs.summary import summary_of
 from mac_runner.scheduler import Job, Progress, Source
@@ -148,6 +150,38 @@ def open_setup(
         to_begin=to_begin,
         listeners=listeners,
     )
+
+
+def metrics_of(experiment: Experiment) -> tuple[Metric, ...]:
+    """The metrics of an experiment. Raises UntrustedCodeError where their code was not loaded."""
+    found = []
+    for name in experiment.metrics:
+        code = experiment.metric_plugins.get(name)
+        plugin = None if code is None else loaded_plugin("metrics", name, code.sha256)
+        if plugin is None:
+            raise UntrustedCodeError(f"the code of the metric {name} is imported only with --trust")
+        found.append(own_metric(plugin))
+    return tuple(found)
+
+
+def measure_of(experiment: Experiment) -> Measure | None:
+    """What an experiment keeps of its metrics and shaped rewards, from a transcript; None where it has none."""
+    metrics, shaping = metrics_of(experiment), _shaping(experiment)
+    if not (metrics or shaping):
+        return None
+    return lambda transcript: measured(metrics, transcript) | shaped(shaping, transcript)
+
+
+def _shaping(experiment: Experiment) -> Mapping[str, Reward]:
+    """The shaped rewards of an experiment. Raises UntrustedCodeError where their code was not loaded."""
+    found = {}
+    for own, name in ({} if experiment.rewards is None else experiment.rewards.shaped).items():
+        code = experiment.plugins.get(name)
+        plugin = None if code is None else loaded_plugin("rewards", name, code.sha256)
+        if plugin is None:
+            raise UntrustedCodeError(f"the code of the reward {name} is imported only with --trust")
+        found[own] = own_reward(plugin)
+    return found
 
 
 class Supply:

@@ -18,9 +18,8 @@ from msgspec.structs import replace
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import MacRunnerError, RunDirectoryError
 from mac_runner.reports.turns import readable
-from mac_runner.runs.recorded import parent_conversation
+from mac_runner.runs.recorded import parent_conversation, trust
 from mac_runner.runs.replays import Replays
-from mac_runner.runs.trust import trust
 from mac_runner.store import GridRecord, has_run, is_grid, read_grid, read_standing
 from mac_runner.store.tail import never
 from mac_runner.store.traces import Traces
