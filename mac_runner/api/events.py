@@ -80,7 +80,6 @@ def ended_event(setup: Setup, row: JsonObject) -> ConversationEnded:
 
 
 def progress_of(frame: StatusFrame) -> Progress:
-    """The event of a frame."""
     reading = frame.reading
     return Progress(
         planned=reading.planned,
@@ -136,7 +135,6 @@ class ReportingDisplay(Display):
         self._frame: StatusFrame | None = None
 
     def start(self) -> None:
-        """Start the other display."""
         self._display.start()
 
     def update(self, frame: StatusFrame) -> None:

@@ -118,7 +118,6 @@ class PlannedFork:
 
     @property
     def name(self) -> str:
-        """The experiment's name."""
         return self.loaded.experiment.experiment_metadata.experiment_name
 
     def setup(self, directory: Path) -> Setup:
@@ -150,12 +149,10 @@ class _Point(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key of the turn."""
         return str(objects(self.transcript, "turns")[self.place]["turn"])
 
     @property
     def agent(self) -> str:
-        """Whose turn it is."""
         return str(objects(self.transcript, "turns")[self.place]["agent"])
 
 

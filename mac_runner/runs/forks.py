@@ -64,7 +64,6 @@ class Figure(NamedTuple):
         return found
 
     def in_words(self, environment: object, outcome: JsonObject | None, agents: Sequence[str]) -> str:
-        """What it is called."""
         rewards = {} if outcome is None else rewards_of(environment, outcome, self.agent, agents)
         name = self.name or preferred(rewards) or "reward"
         return f"{name} of {self.agent}" if name in rewards or self.name is None else name
@@ -98,7 +97,6 @@ class Rollout:
 
 
 def rollouts(environment: object, transcripts: Iterable[JsonObject], figure: Figure) -> list[Rollout]:
-    """The rollouts of the transcripts of a fork."""
     found = []
     for transcript in transcripts:
         task, outcome = entry(transcript, "task", dict), transcript["outcome"]
@@ -188,7 +186,6 @@ def _json(interval: Interval | None) -> JsonValue:
 
 
 def value_lines(value: JsonObject) -> Iterable[str]:
-    """The value of a turn as text."""
     yield printable(f"{value['of']}, turn {value['turn']} by {value['agent']}: {value['figure']}")
     yield ""
     yield f"{'arm':<12}{'n':>5}{'mean':>9}   95% interval"

@@ -95,12 +95,10 @@ class Setup:
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment, resolved and checked."""
         return self.loaded.experiment
 
     @property
     def name(self) -> str:
-        """The experiment's name."""
         return self.experiment.experiment_metadata.experiment_name
 
     @property
@@ -110,12 +108,10 @@ class Setup:
 
     @property
     def environment_name(self) -> str:
-        """The environment, as the registry names it."""
         return self.experiment.conversation_config.environment
 
     @property
     def layout(self) -> Layout:
-        """The paths of its run."""
         return Layout(directory=self.directory, experiment_name=self.name, grid=self.grid, lease=self.lease)
 
     @property

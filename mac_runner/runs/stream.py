@@ -347,7 +347,6 @@ class ConversationStream(Closing):
         self._log.on_failure(callback)
 
     def event(self, name: str, fields: JsonObject) -> None:
-        """Append an event to the log."""
         self._log.event(name, fields)
 
     def early_event(self, name: str, fields: JsonObject) -> None:
