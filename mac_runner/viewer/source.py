@@ -6,9 +6,10 @@ is there, so no text of a request becomes a path.
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -303,9 +304,10 @@ class RunSource:
             return parent
         mark, known = follower.mark(task_id), self._played.get((slug, task_id))
         if known is None or known.mark != mark:
-            transcript = follower.transcript(task_id)
-            traces = partial(follower.traces, task_id, transcript)
-            known = self._keep((slug, task_id), mark, transcript, str(follower.directory), traces)
+            with _uncollected():
+                transcript = follower.transcript(task_id)
+                traces = partial(follower.traces, task_id, transcript)
+                known = self._keep((slug, task_id), mark, transcript, str(follower.directory), traces)
         return known
 
     def _parent(self, slug: str, follower: Follower, name: str) -> Played | None:
@@ -386,3 +388,13 @@ class RunSource:
         resolved = next((follower.run.resolved for follower in runs.values()), {})
         summaries = {slug: summary for slug, summary in found.items() if summary is not None}
         return grid_page(standing, resolved, self._clock.utc_now(), summaries=summaries, is_reading=is_reading)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage collection: it would look through a large conversation, which has no cycles, again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
