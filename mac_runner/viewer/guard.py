@@ -34,7 +34,7 @@ LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 TOKEN: Final = "token"  # noqa: S105 - the name of a parameter
 
 _BACKLOG: Final = 64
-_PORT: Final = re.compile(r"^(?:[^:]*|\[.*):[0-9]+$")
+_HOST_AND_PORT: Final = re.compile(r"(?:[^:]*|\[.*):[0-9]+")
 _METHODS: Final = frozenset({"GET", "HEAD"})
 _SITES: Final = frozenset({"same-origin", "none"})
 _CONTENT_POLICY: Final = (
@@ -149,7 +149,9 @@ def allowed_hosts(host: str, port: int, names: Collection[str]) -> frozenset[str
     """
     own = {*LOOPBACK, host} - {"0.0.0.0", "::"}  # noqa: S104 - left out
     ours = {f"{_bracketed(name)}:{port}" for name in own}
-    return frozenset(ours | {name.lower() if _PORT.search(name) else f"{_bracketed(name)}:{port}" for name in names})
+    return frozenset(
+        ours | {name.lower() if _HOST_AND_PORT.fullmatch(name) else f"{_bracketed(name)}:{port}" for name in names}
+    )
 
 
 def _bracketed(name: str) -> str:

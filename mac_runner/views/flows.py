@@ -217,7 +217,7 @@ def fork_trees(rows: Iterable[JsonObject], number: int | None = None) -> tuple[F
 
 
 def _arms(arms: Mapping[tuple[str, str], Sequence[JsonObject]]) -> Iterator[ForkArm]:
-    ordered = sorted(arms.items(), key=lambda arm: (_round(arm[0][0]), arm[0]))
+    ordered = sorted(arms.items(), key=lambda arm: (int(arm[0][0].partition("/")[0]), arm[0]))
     for (turn, arm), rows in ordered:
         agent = turn.partition("/")[2].rsplit("/", 2)[0]
         numbers = tuple(entry(row, "index", int) for row in rows)
@@ -243,7 +243,3 @@ def _rewards(row: JsonObject, agent: str) -> dict[str, float]:
     # The row names the agents where its outcome has no results of its own that know them.
     agents = section(row, "agents").keys() or {agent}
     return rewards_of(None, entry(row, "outcome", dict), agent, agents)
-
-
-def _round(turn: str) -> int:
-    return int(turn.partition("/")[0])

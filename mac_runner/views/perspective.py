@@ -44,7 +44,9 @@ def perspective(view: ConversationView, seat: str) -> ConversationView:
         environment=view.environment,
         status=view.status,
         seats=view.seats,
-        members=tuple(_member(member, known) for member in view.members),
+        members=tuple(
+            Member(name=member.name, seat=member.seat, facts=_known(member.facts, known)) for member in view.members
+        ),
         phases=tuple(_phases(view.phases, known, len(view.events))),
         events=events,
         turns=tuple(_turn(turn, known) for turn in view.turns if turn.key in own),
@@ -75,10 +77,6 @@ def seen(event: EventView, seat: str, own: Collection[str] = ()) -> EventView | 
 def is_named(agent: str, text: str) -> bool:
     """Whether a text begins with the name of an agent."""
     return agent != "" and text.startswith(agent) and not text[len(agent) :][:1].isalnum()
-
-
-def _member(member: Member, known: Collection[int]) -> Member:
-    return Member(name=member.name, seat=member.seat, facts=_known(member.facts, known))
 
 
 def _known(facts: Sequence[Fact], known: Collection[int]) -> tuple[Fact, ...]:
