@@ -138,7 +138,7 @@ def private_of(disk: Disk, directory: Path, runs: Iterable[Run]) -> Private:
         machines.update(hosts_in(run.resolved))
         owners = (read_owner(disk, place) for place in places_of_work(disk, run.layout.directory))
         machines.update(owner.host for owner in owners if owner is not None)
-    return Private(tuple(sorted(known)), tuple(sorted(machines - {"localhost"})))
+    return Private(known, machines - {"localhost"})
 
 
 def single_page(run: Run, page: RunPage, row: JsonObject, seat: str | None, outgoing: Outgoing) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -58,20 +58,16 @@ _REMOVED_CHARS_MIN: Final = 12
 """A shorter thought is a common phrase: it is removed with its tags alone."""
 
 
-@dataclass(frozen=True)
 class Private:
-    """What may be in no text that goes out: addresses, paths, and the names of the machines."""
+    """What may be in no text that goes out: addresses, paths, and the names of the machines.
 
-    known: tuple[str, ...] = ()
-    """Addresses and paths of this run, wherever they appear."""
-    machines: tuple[str, ...] = ()
-    """Removed from what programs said, not from what models said."""
-    _known: re.Pattern[str] | None = field(init=False, repr=False, compare=False)
-    _machines: re.Pattern[str] | None = field(init=False, repr=False, compare=False)
+    The `known` addresses and paths of a run go wherever they appear, the names of `machines` only from what programs
+    said, not from what models said.
+    """
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_known", _any_of(self.known, chars_min=4))
-        object.__setattr__(self, "_machines", _any_of(self.machines, chars_min=2))
+    def __init__(self, known: Iterable[str] = (), machines: Iterable[str] = ()) -> None:
+        self._known = _any_of(known, chars_min=4)
+        self._machines = _any_of(machines, chars_min=2)
 
     def clean(self, text: str) -> str:
         """Any text without the addresses and paths of this run."""
