@@ -359,8 +359,9 @@ _EVENT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
 
 
 def _events() -> FlatTable:
-    read = {**_EVENT_COLUMNS, "audience": _EVENT_COLUMNS["audience"]._replace(kind="json")}
-    maker = RowMaker(_EVENT, {name: column for name, column in read.items() if name not in ("is_public", "audience")})
+    # Of an event that all learned of, the audience is a word in place of a list.
+    read = {name: column for name, column in _EVENT_COLUMNS.items() if name not in ("is_public", "audience")}
+    maker = RowMaker(_EVENT, read, beside=[_EVENT_COLUMNS["audience"].source])
 
     def rows(ended: Ended, wanted: Wanted) -> Iterator[Mapping[str, Cells]]:
         transcript = ended.transcript
