@@ -51,13 +51,14 @@ def arrow_batch(columns: Columns, held: Mapping[str, Sequence[Cells]], schema: p
     import pyarrow
 
     arrays = []
+    pool = pyarrow.system_memory_pool()  # A long column grows in place there, and is copied in the default one.
     for (name, column), field in zip(columns.items(), schema, strict=True):
         cells = held[name]
         try:
             try:
-                arrays.append(pyarrow.array(cells, type=field.type))
+                arrays.append(pyarrow.array(cells, type=field.type, memory_pool=pool))
             except UnicodeEncodeError:
-                arrays.append(pyarrow.array(map(_utf8, cells), type=field.type))
+                arrays.append(pyarrow.array(map(_utf8, cells), type=field.type, memory_pool=pool))
         except (pyarrow.ArrowException, OverflowError) as fault:
             raise RunDirectoryError(
                 f"column {name!r}: a cell is not of the type {column.kind} ({fault}); check the run with verify"
