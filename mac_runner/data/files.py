@@ -168,7 +168,6 @@ class CsvEncoder:
         self._writer.writerow(map(safe_text, columns))
 
     def rows(self, batch: Batch) -> bytes:
-        """The lines of some rows."""
         self._writer.writerows([csv_cell(row.get(name)) for name in self._columns] for row in batch)
         return self.end()
 
@@ -187,7 +186,6 @@ class JsonlEncoder:
         self._names = [(name, f"{json.dumps(name, ensure_ascii=False)}:", columns[name].kind) for name in columns]
 
     def rows(self, batch: Batch) -> bytes:
-        """The lines of some rows."""
         lines = (f"{{{','.join(self._cells(row))}}}\n" for row in batch)
         # Half a surrogate pair, once it is escaped, is what JSON itself writes for it.
         return "".join(lines).encode("utf-8", "backslashreplace")
@@ -200,7 +198,6 @@ class JsonlEncoder:
         ]
 
     def end(self) -> bytes:
-        """Nothing."""
         return b""
 
 
@@ -222,12 +219,10 @@ class ParquetEncoder:
         )
 
     def rows(self, batch: Batch) -> bytes:
-        """A row group."""
         self._writer.write_batch(arrow_batch(self._columns, cells_of(batch, self._columns), self._schema))
         return self._sink.taken()
 
     def end(self) -> bytes:
-        """The end of the file, which lists its parts."""
         self._writer.close()
         return self._sink.taken()
 
@@ -258,12 +253,13 @@ class _Sink(io.RawIOBase):
         return b"".join(held)
 
 
+_ENCODERS: Final[Mapping[str, Callable[[Columns, Mapping[str, str]], Encoder]]] = {
+    CSV: CsvEncoder,
+    JSONL: JsonlEncoder,
+    PARQUET: ParquetEncoder,
+}
+
+
 def encoder(kind: str, columns: Columns, metadata: Mapping[str, str]) -> Encoder:
-    """What makes the files of a format."""
-    match kind:
-        case "csv":
-            return CsvEncoder(columns, metadata)
-        case "jsonl":
-            return JsonlEncoder(columns, metadata)
-        case _:
-            return ParquetEncoder(columns, metadata)
+    """What makes a file of a format."""
+    return _ENCODERS[kind](columns, metadata)
