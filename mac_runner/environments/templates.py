@@ -79,7 +79,7 @@ _FAULTS: Final = (
 )
 """What a template raises: Jinja's errors, and what its filters and the operations on values raise in plain Python."""
 
-Values = Mapping[str, object]
+Values = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class PromptTemplate:
         template, render = self._blocks[block]
         # With all names in one mapping Jinja makes no copy of it.
         is_own = template is not self._default
-        named = {**_GLOBALS, **values, _METER: _Meter()} if is_own else {**values}
+        named = {**_GLOBALS, **values, _METER: _Meter()} if is_own else values
         try:
             text = "".join(cast("Generator[str]", render(template.new_context(named, shared=True))))
             if is_own:

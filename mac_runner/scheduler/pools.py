@@ -134,8 +134,8 @@ class ModelPool:
     name: str
     capacity: int = 0
     """Requests it serves at once."""
-    lookahead: int = 0
-    """Further requests that may be in flight; they wait inside the engine."""
+    limit: int = 0
+    """The most requests that may be in flight; those beyond the capacity wait inside the engine."""
     token_budget: int | None = None
     isolates: bool = False
     """Whether it serves a suspect alone on one of its servers, so that others may go on."""
@@ -158,7 +158,7 @@ class ModelPool:
 
     def resize(self, capacity: int, lookahead: int, *, isolates: bool) -> None:
         """Take in another size. What is in flight stays, even where it is more than that."""
-        self.capacity, self.lookahead, self.isolates = capacity, lookahead, isolates
+        self.capacity, self.limit, self.isolates = capacity, capacity + lookahead, isolates
         self.overhang = max(0, self.in_flight - self.limit)
 
     def first(self) -> Entry | None:
@@ -173,11 +173,6 @@ class ModelPool:
         """The entry that a slot is free for, None when there is none."""
         entry = self.first() if self.ready and self._has_slot else None
         return entry if entry is not None and self._has_room_for(entry[-1]) else None
-
-    @property
-    def limit(self) -> int:
-        """The most requests that may be in flight."""
-        return self.capacity + self.lookahead
 
     @property
     def has_room(self) -> bool:

@@ -11,7 +11,7 @@ channel is read by its members alone. Endings are decided between rounds only, s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -101,10 +101,9 @@ class DiscussionState:
         now = self.round
         return tuple(seat for seat in self.seats if (now, seat.place) not in self.statements)
 
-    def in_order(self) -> Iterator[Statement]:
+    def in_order(self) -> list[Statement]:
         """Every statement by round and place."""
-        for key in sorted(self.statements):
-            yield self.statements[key]
+        return [self.statements[key] for key in sorted(self.statements)]
 
     def answers(self, round_number: int) -> dict[str, str | None]:
         """The participants' answers of a complete round; None for a pass."""
