@@ -21,7 +21,7 @@ from random import Random
 from typing import Final
 
 from benchmarks.machine import row
-from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.config import FleetConfig
 from mac_runner.config.fleet import ProbeConfig
 from mac_runner.errors import BackendError

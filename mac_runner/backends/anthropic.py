@@ -6,46 +6,17 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Final, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Final
 
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
+from mac_runner.backends.http.settings import AnthropicConfig
 from mac_runner.backends.redaction import required_key
 from mac_runner.registry import BackendSpec
-from mac_runner.section import IDENTITY, RUNTIME, Section, Text, Urls, VariableName
 
 if TYPE_CHECKING:
     from mac_runner.config import AgentDefinition
 
 __all__ = ["SPEC", "AnthropicConfig"]
-
-THINKING_TOKENS_MIN: Final = 1024
-"""The smallest budget for a thought that Anthropic's API takes."""
-
-
-class AnthropicConfig(Section):
-    """A Claude model behind Anthropic's Messages API."""
-
-    model: Annotated[Text, IDENTITY]
-    """The model's name at the API; a name with a date stays the same model."""
-    base_url: Annotated[Urls, RUNTIME] = ("https://api.anthropic.com",)
-    """Where the API is, without `/v1`; a list for several gateways to it, all alike."""
-    api_key_env: Annotated[VariableName, RUNTIME] = "ANTHROPIC_API_KEY"
-    """The environment variable that holds the key; the key itself never stands in a file."""
-    api_version: Annotated[Literal["2026-10-21", "2023-06-01"], IDENTITY] = "2026-10-21"
-    """The version of the API; only the older one takes `temperature`, `top_p` and `top_k`, for models that do."""
-    thinking_budget_tokens: Annotated[int | None, IDENTITY, Field(ge=THINKING_TOKENS_MIN)] = None
-    """The tokens of a thought of agents with `thinking: true`; null lets the model decide, which older ones cannot."""
-    prompt_caching: Annotated[bool, RUNTIME] = True
-    """Whether the API keeps the system message, which is cheaper when it comes again within five minutes."""
-    max_in_flight: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 16
-    """How many requests are sent at once, all servers together; each of them gets one at least."""
-    timeout_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 600.0
-    """How long one sending of a request may take; `retry_config.request_deadline_s` bounds all of them together."""
-    stall_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 120.0
-    """A server with requests in flight that gives no answer for so long is sent a canary; one that hangs is set
-    aside, and its requests are sent elsewhere."""
 
 
 THINKING_TOP_P_MIN: Final = 0.95

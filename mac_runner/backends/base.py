@@ -27,7 +27,7 @@ from mac_runner.types import Decoding, Destination, JsonObject, JsonValue, Promp
 from mac_runner.weights import WeightUpdate
 
 if TYPE_CHECKING:
-    from mac_runner.backends.fleet import ModelLanes
+    from mac_runner.backends.fleet.settings import ModelLanes
     from mac_runner.config import AgentDefinition
 
 _SLOTS_PER_LOOKAHEAD: Final = 8

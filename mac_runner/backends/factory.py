@@ -11,7 +11,7 @@ from random import Random
 from typing import NoReturn
 
 from mac_runner.backends.base import Backend, BackendRequest, Form
-from mac_runner.backends.fleet import FleetModelConfig, ModelLanes
+from mac_runner.backends.fleet.settings import FleetModelConfig, ModelLanes
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, ModelDefinition, decoding_of
 from mac_runner.errors import ConfigError, MissingPackageError

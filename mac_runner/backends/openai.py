@@ -3,51 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal
-
-from pydantic import Field
+from typing import Final
 
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
+from mac_runner.backends.http.settings import OpenaiConfig
 from mac_runner.backends.redaction import required_key
 from mac_runner.errors import ConfigError
 from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
-from mac_runner.section import IDENTITY, RUNTIME, Section, Text, Urls, VariableName
 from mac_runner.types import Decoding
 
 __all__ = ["SPEC", "OpenaiConfig"]
-
-
-class OpenaiConfig(Section):
-    """A model behind any server that speaks the OpenAI protocol."""
-
-    model: Annotated[Text, IDENTITY]
-    """The model's name at the server."""
-    base_urls: Annotated[Urls, RUNTIME]
-    """The servers that serve it, all alike; a URL usually ends in `/v1`."""
-    server: Annotated[Literal["openai", "vllm"], IDENTITY] = "openai"
-    """What the servers understand: the protocol as OpenAI has it, or with vLLM's additions."""
-    endpoint: Annotated[Literal["chat", "completions"], IDENTITY] = "chat"
-    """Where requests go; `completions` sends the prompt as plain text, for base models without a chat template."""
-    chat_template_kwargs: Annotated[Mapping[str, bool | int | float | str | None], IDENTITY] = {}
-    """Switches of the model's chat template, such as `enable_thinking: false`; needs `server: vllm`."""
-    reply_limit_parameter: Annotated[Literal["max_tokens", "max_completion_tokens"], RUNTIME] = "max_tokens"
-    """What the servers call the limit on a reply; OpenAI's reasoning models want `max_completion_tokens`."""
-    api_key_env: Annotated[VariableName | None, RUNTIME] = None
-    """The environment variable that holds the key; the key itself never stands in a file."""
-    admin_key_env: Annotated[VariableName | None, RUNTIME] = None
-    """The environment variable that holds the key of `mac-serve` for its `/admin` paths; updates of weights need it."""
-    weights_dir: Annotated[Text | None, RUNTIME] = None
-    """Where tensors for an update of weights are written: a directory that all servers read, too; null: that of this
-    machine's temporary files."""
-    max_in_flight: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 64
-    """How many requests are sent at once, all servers together; each of them gets one at least."""
-    timeout_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 300.0
-    """How long one sending of a request may take; `retry_config.request_deadline_s` bounds all of them together."""
-    stall_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 30.0
-    """A server with requests in flight that gives no answer for so long is sent a canary; one that hangs is set
-    aside, and its requests are sent elsewhere."""
 
 
 _VLLM_SETTINGS: Final = frozenset({"top_k", "min_p", "repetition_penalty"})

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.cli.view import Pages, viewed
 from mac_runner.clock import SystemClock

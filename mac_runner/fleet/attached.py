@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from mac_runner.backends.fleet import FleetModelConfig, LaneAddress
+from mac_runner.backends.fleet.settings import FleetModelConfig, LaneAddress
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.client import FleetClient, FleetGoneError, FleetState, ModelState

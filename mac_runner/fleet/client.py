@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from mac_runner.backends.fleet import LaneAddress
+from mac_runner.backends.fleet.settings import LaneAddress
 from mac_runner.errors import ConfigError, EngineDeadError, MacRunnerError
 from mac_runner.fleet.held import HeldFleet
 from mac_runner.fleet.model import LaneStatus

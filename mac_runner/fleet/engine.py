@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from mac_runner.backends.base import Backend, Waiting
 from mac_runner.backends.factory import backend_on_fleet
-from mac_runner.backends.fleet import Fleet, FleetModelConfig, ModelLanes
+from mac_runner.backends.fleet.settings import Fleet, FleetModelConfig, ModelLanes
 from mac_runner.clock import Clock, SystemClock, iso
 from mac_runner.config import FleetConfig, RetryConfig
 from mac_runner.errors import BackendError, ConfigError, EngineDeadError, TransientBackendError

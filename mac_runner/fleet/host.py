@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Final, Protocol
 
-from mac_runner.backends.fleet import ModelLanes
+from mac_runner.backends.fleet.settings import ModelLanes
 from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.fleet.model import LaneState, LaneStatus
 from mac_runner.http_library import web

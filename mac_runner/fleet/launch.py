@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from mac_runner.backends.fleet import FleetModelConfig, filled, flag_of
+from mac_runner.backends.fleet import filled, flag_of
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.fleet.model import LaneSpec
 from mac_runner.types import JsonObject, JsonValue
 

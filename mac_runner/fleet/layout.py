@@ -13,7 +13,7 @@ from itertools import count
 from math import floor
 from typing import Final, Literal, TypeAlias
 
-from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.config import FleetConfig
 from mac_runner.errors import ConfigError
 from mac_runner.fleet.model import Gpu, LaneSpec, Place

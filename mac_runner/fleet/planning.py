@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.nano import missing_packages
 from mac_runner.config import FleetConfig
 from mac_runner.errors import ConfigError

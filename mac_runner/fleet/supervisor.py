@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from mac_runner.backends.fleet import LaneAddress
+from mac_runner.backends.fleet.settings import LaneAddress
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet import control as decided

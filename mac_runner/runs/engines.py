@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from mac_runner import descriptors
 from mac_runner.backends import Backend
 from mac_runner.backends.factory import build_backend
-from mac_runner.backends.fleet import Fleet, FleetModelConfig, ModelLanes
+from mac_runner.backends.fleet.settings import Fleet, FleetModelConfig, ModelLanes
 from mac_runner.backends.own import own_player
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, Loaded, ModelDefinition

@@ -17,7 +17,7 @@ from typing import Final
 
 from mac_runner.backends import Backend
 from mac_runner.backends.base import held
-from mac_runner.backends.fleet import FleetModelConfig, ModelLanes
+from mac_runner.backends.fleet.settings import FleetModelConfig, ModelLanes
 from mac_runner.clock import Clock
 from mac_runner.config import FleetConfig, ModelDefinition, decoding_of, reply_form_of
 from mac_runner.environments import build_environment

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from mac_runner.backends.fleet import Fleet, FleetModelConfig
+from mac_runner.backends.fleet.settings import Fleet, FleetModelConfig
 from mac_runner.clock import Clock
 from mac_runner.config import FleetConfig
 from mac_runner.config.experiment import MODELS

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock, iso
 from mac_runner.config import FleetConfig
 from mac_runner.errors import ConfigError, EngineDeadError, RunLockedError

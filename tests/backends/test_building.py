@@ -12,7 +12,7 @@ import pytest
 import mac_runner.backends
 from mac_runner.backends import factory
 from mac_runner.backends.anthropic import AnthropicConfig
-from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.backends.testing import HttpBackend, OllamaBackend, ScriptedBackend, ScriptedConfig

@@ -1,4 +1,4 @@
-"""What docs/run_directory.md says of the outcomes and records of games and discussions: the lists of their fields.
+"""What docs/transcripts.md says of the outcomes and records of games and discussions: the lists of their fields.
 
 python -m tests.data.record_page      # writes the lists into the page
 """
@@ -16,7 +16,7 @@ from mac_runner.environments.town_of_salem.testing import GameRecord, Outcome
 from mac_runner.flat import described
 from tests.pages import DOCS
 
-PAGE = DOCS / "run_directory.md"
+PAGE = DOCS / "transcripts.md"
 _LISTS = re.compile(r"(<!-- fields -->\n).*(<!-- end of fields -->)", re.DOTALL)
 _KINDS: dict[type[inspect.Type], str] = {
     inspect.IntType: "integer",

@@ -11,7 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import SystemClock
 from mac_runner.config import FleetConfig
 from mac_runner.fleet.testing import FleetPlan, LaneSpec, LaneStatus, LocalFleet, LoopbackPorts, Place

@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.testing import LaneAddress
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.testing import (

@@ -16,7 +16,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.backends import Backend
-from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.testing import Fleet, uncharged
 from mac_runner.config import FleetConfig
 from mac_runner.errors import (

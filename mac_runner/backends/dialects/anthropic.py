@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from mac_runner.backends.anthropic import AnthropicConfig
 from mac_runner.backends.chat_template import (
     OPEN_THOUGHT,
     ChatShape,
@@ -25,6 +24,7 @@ from mac_runner.backends.chat_template import (
 )
 from mac_runner.backends.http.answer import Dialect, converted, encoded, malformed, refused
 from mac_runner.backends.http.errors import ErrorBody, Meaning
+from mac_runner.backends.http.settings import AnthropicConfig
 from mac_runner.backends.redaction import Redactor, own_reason, token_count, tokens_of
 from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.errors import FormRefusedError

@@ -26,7 +26,7 @@ from mac_runner.backends.http.answer import (
     encoded,
 )
 from mac_runner.backends.http.errors import ErrorBody, Meaning
-from mac_runner.backends.ollama import OllamaConfig
+from mac_runner.backends.http.settings import OllamaConfig
 from mac_runner.backends.redaction import Redactor, own_reason, tokens_of
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Prompt, Reply, Request, Sampling, TokenCount

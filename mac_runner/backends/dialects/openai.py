@@ -36,7 +36,7 @@ from mac_runner.backends.http.answer import (
     refused,
 )
 from mac_runner.backends.http.errors import ErrorBody, Meaning
-from mac_runner.backends.openai import OpenaiConfig
+from mac_runner.backends.http.settings import OpenaiConfig
 from mac_runner.backends.redaction import Redactor, own_reason, token_count, tokens_of
 from mac_runner.backends.updates import policy_of
 from mac_runner.errors import Verdict

@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack
 
 from mac_runner.backends.base import BackendRequest, uncharged
 from mac_runner.backends.dialects.openai import OpenaiDialect
-from mac_runner.backends.fleet import FleetModelConfig, ModelLanes, as_openai
+from mac_runner.backends.fleet.settings import FleetModelConfig, ModelLanes, as_openai
 from mac_runner.backends.http.data_plane import DataPlane
 from mac_runner.backends.http.endpoints import Endpoint
 from mac_runner.backends.http.weights import ServerWeights, VllmWeights

@@ -41,9 +41,7 @@ from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Reply, Request, Sampling, Turn
 
 if TYPE_CHECKING:
-    from mac_runner.backends.anthropic import AnthropicConfig
-    from mac_runner.backends.ollama import OllamaConfig
-    from mac_runner.backends.openai import OpenaiConfig
+    from mac_runner.backends.http.settings import AnthropicConfig, OllamaConfig, OpenaiConfig
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from mac_runner.backends.chat_template import (
     renderers_for,
     token_reply,
 )
-from mac_runner.backends.nano import NanoConfig
+from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.backends.updates import policy_of
 from mac_runner.checkpoints import digest_of
 from mac_runner.errors import (

@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Final
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Final
 
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
+from mac_runner.backends.http.settings import OllamaConfig
 from mac_runner.clock import Clock
 from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
-from mac_runner.section import IDENTITY, RUNTIME, Section, Text, Urls
 
 if TYPE_CHECKING:
     from mac_runner.config import AgentDefinition
 
 __all__ = ["SPEC", "OllamaConfig"]
-
-
-class OllamaConfig(Section):
-    """A model served by Ollama."""
-
-    model: Annotated[Text, IDENTITY]
-    """The model's tag, as `ollama list` shows it."""
-    host: Annotated[Urls, RUNTIME] = ("http://127.0.0.1:11434",)
-    """Where Ollama listens; a list for several servers that all have the model."""
-    num_ctx: Annotated[int | None, IDENTITY, Field(ge=1)] = None
-    """The context length in tokens; null leaves it to Ollama."""
-    think: Annotated[bool | None, IDENTITY] = None
-    """Whether a model that can think before it replies does; null leaves it to Ollama, where it does."""
-    keep_alive: Annotated[Text, RUNTIME] = "5m"
-    """How long Ollama keeps the model loaded after the last request; a negative time such as -1m for ever."""
-    max_in_flight: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 4
-    """How many requests are sent at once, all servers together; each of them gets one at least. Best is the sum of all
-    OLLAMA_NUM_PARALLEL, or a little more."""
-    timeout_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 86_400.0
-    """How long one sending of a request may take; `retry_config.request_deadline_s` bounds all of them together."""
-    stall_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 30.0
-    """A server with requests in flight that gives no answer for so long is looked at; one that answers nothing else
-    either is set aside, and its requests are sent elsewhere."""
 
 
 EFFORTS: Final = ("low", "medium", "high")

@@ -29,7 +29,7 @@ from mac_runner.backends.http.answer import Answer, SendingError, Standing, enco
 from mac_runner.backends.http.backend import HttpBackend
 from mac_runner.backends.http.client import HttpClient
 from mac_runner.backends.http.endpoints import Endpoint
-from mac_runner.backends.ollama import OllamaConfig
+from mac_runner.backends.http.settings import OllamaConfig
 from mac_runner.backends.redaction import Redactor, bearer, key_in, redacting
 from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.clock import Clock

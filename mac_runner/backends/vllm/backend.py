@@ -35,7 +35,6 @@ from mac_runner.backends.chat_template import (
 from mac_runner.backends.http.errors import names_form
 from mac_runner.backends.redaction import clipped
 from mac_runner.backends.updates import OneAtATime, check_against, find_weights, place
-from mac_runner.backends.vllm import VllmConfig
 from mac_runner.backends.vllm.library import (
     Capacity,
     Engine,
@@ -51,6 +50,7 @@ from mac_runner.backends.vllm.library import (
     tags_of,
 )
 from mac_runner.backends.vllm.process_logs import PROCESS_LOGS, EngineLog
+from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.config import AgentDefinition, allowed
 from mac_runner.errors import (
     ConfigError,

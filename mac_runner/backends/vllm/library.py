@@ -27,7 +27,7 @@ from mac_runner.backends.chat_template import (
 )
 from mac_runner.backends.redaction import token_count
 from mac_runner.backends.updates import policy_of
-from mac_runner.backends.vllm import VllmConfig
+from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.errors import EngineCrashedError, RequestRefusedError, TransientBackendError, boundary
 from mac_runner.types import EFFORT_KEYS, JsonValue, Prompt, Reply, Sampling, TokenTrace
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.testing import FleetBackend
 from mac_runner.errors import EngineDeadError, TransientBackendError
 from mac_runner.simulation.testing import SimulatedClock
