@@ -107,7 +107,8 @@ def test_work_on_a_prompt_does_not_grow_with_what_its_agent_has_read_before() ->
         assert text.count("number ") == 2 * number + 1
         answered(conversation, f"number {number}")
 
-    assert max(steps[1:]) == min(steps[1:])
+    # The least of many: a collection of garbage may call a finalizer in any one of them.
+    assert min(steps[-50:]) == min(steps[1:51])
 
 
 def test_what_is_told_after_one_answer_is_of_its_turn_and_after_several_of_none() -> None:
