@@ -6,7 +6,6 @@ rewritten. No word of a prompt is ever left out. `Renderer` does this for engine
 A thought in `<think>` that precedes a reply is recorded apart from it (`apart`); of one that was cut off the text keeps
 `OPEN_THOUGHT`, because without the tag it would look like an empty answer. Some templates end a prompt inside a
 thought, and the reply then has only the end of it.
-
 """
 
 from __future__ import annotations

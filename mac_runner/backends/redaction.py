@@ -1,7 +1,6 @@
 """What servers and engines say, made fit to keep or to quote, and keys: read, and withheld from all of that. Pure.
 
-A server or a proxy may
- repeat the key anywhere: in an error, a header, a page, a reply. Each text of a server that
+A server or a proxy may repeat the key anywhere: in an error, a header, a page, a reply. Each text of a server that
 enters an error or a message for the user passes `Redactor.quoted`, which withholds the whole quotation where it repeats
 a piece of a key. Verdicts go by the original text, which is never shown.
 

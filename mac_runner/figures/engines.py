@@ -170,8 +170,8 @@ def _latencies(engine: EngineSeries) -> Iterator[_Point]:
 def _lengths(found: Mapping[str, Classes]) -> Figure:
     shares = dict[tuple[str, int], float]()
     for model, classes in found.items():
-        for bound, below in zip(classes.bounds, accumulate(classes.counts), strict=True):
-            # Tokens are whole: up to 28.2 is up to 28.
+        for bound, below in zip(classes.bounds, accumulate(classes.counts), strict=False):
+            # Tokens are whole: up to 28.2 is up to 28. The last class has no bound, so the curve ends below it.
             shares[model, int(bound)] = below / sum(classes.counts)
     replies = sum(sum(classes.counts) for classes in found.values())
     return _curve(

@@ -373,7 +373,7 @@ class LocalFleet:
 
 
 class LocalModelLanes:
-    """The lanes of one model, as its backend sees them: `backends.fleet.ModelLanes`."""
+    """The lanes of one model, as its backend sees them: `ModelLanes`."""
 
     def __init__(self, name: str, lanes: Sequence[LaneSpec], fleet: LocalFleet) -> None:
         self._name = name

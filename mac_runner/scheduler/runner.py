@@ -324,6 +324,8 @@ class Runner:
                 following: asyncio.Future[Depart] = asyncio.get_running_loop().create_future()
                 self._idle.append(following)  # Last, so the first departure is its own.
                 self._feed(event)
+                if following.done():  # An engine that answers without a pause would hold the loop.
+                    await self._clock.sleep(0)
                 depart = await following
         except EngineCrashedError as error:
             self._record_deaths(self._live[depart.conversation].source.engines[depart.turn.model])

@@ -59,7 +59,7 @@ class GridEntry(msgspec.Struct, frozen=True, kw_only=True):
     slug: str
     identity: str
     session: Annotated[int, msgspec.Meta(ge=0, lt=_SESSIONS_MAX)]
-    is_asked: bool = msgspec.field(default=True, name="asked")
+    is_asked: bool = msgspec.field(name="asked")
     values: dict[str, Any]
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class GridRecord(msgspec.Struct, frozen=True, kw_only=True):
     profile: str
     asked: dict[str, Any]
     report: dict[str, Any] = {}
-    entries: tuple[GridEntry, ...] = msgspec.field(default=(), name="combinations")
+    entries: tuple[GridEntry, ...] = msgspec.field(name="combinations")
 
     def slug_of(self, identity: str) -> str | None:
         """The name of the combination with this identity; None when there is none."""
@@ -142,7 +142,7 @@ def encode_grid(record: GridRecord) -> bytes:
 def grid_entries(combinations: Iterable[tuple[str, str, Mapping[str, JsonValue]]]) -> tuple[GridEntry, ...]:
     """Entries from (slug, identity, values), before any session knows them."""
     return tuple(
-        GridEntry(slug=slug, identity=identity, values=dict(values), session=0)
+        GridEntry(slug=slug, identity=identity, values=dict(values), session=0, is_asked=True)
         for slug, identity, values in combinations
     )
 
@@ -271,7 +271,7 @@ def join_grid(directory: Path, asked: GridRecord, *, disk: Disk | None = None) -
     disk = disk or Disk()
     if read_grid(directory, disk=disk) is None:
         disk.make_directory(directory)
-        first = GridRecord(name=asked.name, profile=asked.profile, asked={}).extended(asked, 1)
+        first = GridRecord(name=asked.name, profile=asked.profile, asked={}, entries=()).extended(asked, 1)
         disk.publish_once(directory / GRID, encode_grid(first))
         disk.sync_directory(directory)
     known = read_grid(directory, disk=disk)
@@ -312,7 +312,8 @@ def open_grid(
         for place in _swept(disk, layout):
             disk.sweep(place)
         number = max(journal.sessions(disk, layout), default=0) + 1
-        record = (known or GridRecord(name=asked.name, profile=asked.profile, asked={})).extended(asked, number)
+        record = known or GridRecord(name=asked.name, profile=asked.profile, asked={}, entries=())
+        record = record.extended(asked, number)
 
         def start() -> None:
             # Before anything else, because this file is what makes it the directory of a grid.

@@ -428,6 +428,7 @@ class Recorder(Closing):
         """Leave the directory as it was found, and let the next process in. Only before anything was handed over."""
         assert not self.has_begun, "what was handed over is kept"
         self._log.is_withdrawn = True
+        self._early.clear()
         with suppress(StoreError):
             self._writer.close()
         self._lock.back_out()

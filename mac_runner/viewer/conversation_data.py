@@ -79,15 +79,21 @@ class ConversationPages:
         if seat is None:
             views = [whole, *(perspective(whole, one) for one in whole.seats)]
         else:
-            views = [perspective(whole, seat)] * 2
+            views = [perspective(whole, seat)]
         prompt_of, missing = self._prompts(transcript)
         traces = self._traces(transcript)
         spoken = [part for turn in objects(transcript["turns"]) for part in thought_parts(turn)]
         turns = [[*turn_views(transcript, view, prompt_of, prompt_missing=missing, traces=traces)] for view in views]
-        shown, *seen = map(self._outgoing.conversation, views)
-        all_turns, *seen_turns = ([*self._outgoing.turns(each, spoken)] for each in turns)
+        shown = [*map(self._outgoing.conversation, views)]
+        told = [[*self._outgoing.turns(each, spoken)] for each in turns]
+        if seat is None:
+            (whole_shown, *seen), (whole_told, *seen_told) = shown, told
+        else:  # The seat's own view is all there is.
+            whole_shown, seen, whole_told, seen_told = shown[0], shown, told[0], told
         return ConversationData(
-            {"whole": shown, "seats": seen}, {"whole": all_turns, "seats": seen_turns}, self._outgoing.cleaner(spoken)
+            {"whole": whole_shown, "seats": seen},
+            {"whole": whole_told, "seats": seen_told},
+            self._outgoing.cleaner(spoken),
         )
 
     def left_out(self, task_id: str, number: int, why: str) -> ConversationData:

@@ -393,8 +393,10 @@ class RunSource:
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """No garbage collection: it would look through a large conversation, which has no cycles, again and again."""
+    was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_on:
+            gc.enable()

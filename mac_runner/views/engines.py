@@ -99,7 +99,7 @@ class _Histogram:
         return float(f"{math.sqrt(upper * _BOUNDS_MS[place - 1]):.3g}")
 
     def classes(self) -> Classes:
-        """The bounds and the counts from the first to the last class that is not empty."""
+        """The bounds and the counts from the first to the last class that is not empty; the last one has no bound."""
         used = [place for place, count in enumerate(self.counts) if count]
         if not used:
             return Classes((), ())

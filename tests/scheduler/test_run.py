@@ -405,14 +405,17 @@ def test_a_refused_request_fails_its_conversation_only() -> None:
 
 
 def test_a_reply_to_a_failed_conversation_is_logged_and_not_journaled() -> None:
-    stage = Stage(environment=ToyEnvironment("receive"))
-    stage.engines(capacity=64)
-    stage.play()
-    dropped = [fields for fields in stage.recorder.named("EVENT_INFER_DONE") if fields["is_dropped"]]
-    journaled = {(task, reply.turn_key) for task, replies in stage.recorder.replies.items() for reply in replies}
-
+    dropped = set[tuple[object, object]]()
+    for seed in range(10):  # Whether a reply comes after the failure depends on the order of what happens at once.
+        stage = Stage(environment=ToyEnvironment("receive"), loop_seed=seed)
+        stage.engines(capacity=64)
+        stage.play()
+        done = stage.recorder.named("EVENT_INFER_DONE")
+        late = {(fields["task"], fields["turn"]) for fields in done if fields["is_dropped"]}
+        journaled = {(task, reply.turn_key) for task, replies in stage.recorder.replies.items() for reply in replies}
+        assert not journaled & late
+        dropped |= late
     assert dropped
-    assert not journaled & {(fields["task"], fields["turn"]) for fields in dropped}
 
 
 def test_a_fault_of_a_conversation_that_has_failed_is_not_retried() -> None:

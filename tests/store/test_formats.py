@@ -359,7 +359,7 @@ def test_what_a_run_never_writes_is_refused_by_the_name_of_its_file(
 def test_grid_in_the_working_directory_is_no_combination_of_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_grid(tmp_path, asked=GridRecord(name="g", profile="p", asked={}), clock=StillClock()).close()
+    open_grid(tmp_path, asked=GridRecord(name="g", profile="p", asked={}, entries=()), clock=StillClock()).close()
     monkeypatch.chdir(tmp_path)
 
     assert Layout.at(Disk(), Path()).is_whole

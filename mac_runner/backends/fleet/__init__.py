@@ -162,9 +162,6 @@ def _plain(name: str) -> str:
     return name.partition(".")[0].replace("-", "_").removesuffix("+")
 
 
-# What the backend asks of a fleet. The room `fleet` has one; a test may have another.
-
-
 def _build(request: BackendRequest[FleetModelConfig]) -> Backend:
     from mac_runner.backends.fleet.backend import FleetBackend
 

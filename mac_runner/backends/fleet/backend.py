@@ -4,7 +4,6 @@ The data plane is that of every model behind servers. But the fleet knows which 
 processes, and says so in the same tick. So the capacity is that of the lanes that are up, and a request that departed
 when the last of them went waits here for the next one.
 
-
 Where models take turns on their places, requests depart while the model sleeps, as `lookahead`: a request that waits
 here is how the fleet sees that the model is wanted.
 """

@@ -88,7 +88,6 @@ class _Case:
 class StallWatch:
     """One timer for all servers of a model, which runs only while a request is in flight.
 
-
     `page` gets a quick page of one, and `metrics` that with its counters, within so many seconds. `answers` is whether
     it answers the canary, whatever its status. `hangs` is called for one that does.
     """

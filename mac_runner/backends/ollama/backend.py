@@ -3,7 +3,6 @@
 At the start each server is asked for its version and the model, and loads it: what is missing, or will not do, is an
 error before the first request.
 
-
 Ollama's API does not say how many requests a server works on at once (its OLLAMA_NUM_PARALLEL). `max_in_flight` are
 sent; those beyond what the servers work on wait in their own queues, in the order in which they came.
 """
