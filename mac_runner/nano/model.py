@@ -26,6 +26,9 @@ from mac_runner.nano.parallel.group import ALONE, WHOLE, Group, Shard
 MIN_ROWS = 2
 """With a single row oneDNN may sum in another order; no step has fewer rows."""
 
+TILE_ROWS = 32
+"""The rows of a product in AMX's tiles: there oneDNN chooses by the number of rows where it cuts a sum."""
+
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether oneDNN computes in this type on this machine."""
@@ -39,33 +42,45 @@ class Linear:
 
     On a CPU that is oneDNN's own layout, packed once when the weights are loaded. With few rows it is two to three
     times as fast as torch's. Each row of the result has the same bits whatever the other rows are, which torch's
-    float32 product does not promise. An activation, or the sum or product with another tensor, takes no further pass.
-    Elsewhere it is torch's own product.
+    float32 product does not promise; in AMX's tiles that takes products of `TILE_ROWS` rows each. An activation, or the
+    sum or product with another tensor, takes no further pass. Elsewhere it is torch's own product.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         self.is_packed = can_pack(weight.dtype, weight.device)
+        self.is_tiled = self.is_packed and weight.dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported()
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight) if self.is_packed else weight
         self.bias = bias
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """`x @ weight.T + bias`."""
         if self.is_packed:
-            return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+            return self._packed(x, "none")
         return functional.linear(x, self.weight, self.bias)
 
     def swish(self, x: torch.Tensor) -> torch.Tensor:
         """`silu(self(x))`."""
         if self.is_packed:
-            return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "swish", [], "")
+            return self._packed(x, "swish")
         return functional.silu(functional.linear(x, self.weight, self.bias))
 
     def with_other(self, x: torch.Tensor, other: torch.Tensor, operation: Literal["add", "mul"]) -> torch.Tensor:
         """`self(x) + other` or `self(x) * other`."""
         if self.is_packed:
-            return torch.ops.mkldnn._linear_pointwise.binary(x, other, self.weight, self.bias, operation)
+            return self._packed(x, operation, other)
         result = functional.linear(x, self.weight, self.bias)
         return result.add_(other) if operation == "add" else result.mul_(other)
+
+    def _packed(self, x: torch.Tensor, operation: str, other: torch.Tensor | None = None) -> torch.Tensor:
+        if self.is_tiled and len(x) != TILE_ROWS:
+            missing = (0, 0, 0, -len(x) % TILE_ROWS)
+            tiles = functional.pad(x, missing).split(TILE_ROWS)
+            others = [None] * len(tiles) if other is None else functional.pad(other, missing).split(TILE_ROWS)
+            products = [self._packed(tile, operation, its) for tile, its in zip(tiles, others, strict=True)]
+            return torch.cat(products)[: len(x)]
+        if other is None:
+            return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, operation, [], "")
+        return torch.ops.mkldnn._linear_pointwise.binary(x, other, self.weight, self.bias, operation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

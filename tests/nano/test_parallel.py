@@ -98,7 +98,7 @@ PRODUCTS: dict[str, Callable[[Linear, torch.Tensor, torch.Tensor], torch.Tensor]
 @needs_packing
 @pytest.mark.parametrize(
     ("shape", "dtype", "num_threads"),
-    [((200, 72), torch.float32, 2)]
+    [((200, 72), torch.float32, 2), ((896, 896), torch.bfloat16, 2)]
     + [(shape, dtype, 1) for shape in SHAPES for dtype in (torch.float32, torch.bfloat16)],
 )
 def test_packed_product_of_a_row_and_of_a_part_has_the_bits_of_the_whole_whatever_the_other_rows(
