@@ -65,8 +65,8 @@ OWN_BACKENDS: Final = "mac_runner.backends.own"
 
 FUNCTIONS: Final[Mapping[PluginKind, tuple[str, str]]] = {
     "policies": ("mac_runner.backends.own", "own_player"),
-    "metrics": ("mac_runner.metrics.measuring", "own_metric"),
-    "rewards": ("mac_runner.metrics.shaping", "own_reward"),
+    "metrics": ("mac_runner.metrics.ended", "own_metric"),
+    "rewards": ("mac_runner.metrics.ended", "own_reward"),
 }
 """For each kind of function that users write, the module and the function that checks one."""
 

@@ -24,7 +24,7 @@ from benchmarks.games_needed import ALPHA, POWER, paired, power_of_pairs, rows, 
 from mac_runner.cli.commands import cli
 from mac_runner.runs import RunRequest, set_up
 from mac_runner.testing.request import CheckRequest
-from mac_runner.testing.subjects import subject_of
+from mac_runner.testing.worker import subject_of
 from mac_runner.types import Prompt, Reply, Turn
 from tests import patience
 from tests.cli.conftest import at_once as at_once

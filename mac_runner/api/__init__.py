@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from mac_runner.api.calls import arun, run
-from mac_runner.api.events import ConversationEnded, Event, Notice, Progress
 from mac_runner.api.experiment import Experiment, load
-from mac_runner.api.forks import fork, value
-from mac_runner.api.streams import Stream, stream
+from mac_runner.api.playing import ConversationEnded, Event, Notice, Progress
+from mac_runner.api.streams import Stream, fork, stream, value
 
 __all__ = [
     "ConversationEnded",

@@ -14,9 +14,8 @@ from contextlib import aclosing
 from inspect import iscoroutinefunction
 from typing import NamedTuple, TypeAlias
 
-from mac_runner.api.events import Event
 from mac_runner.api.experiment import ExperimentLike, written_of
-from mac_runner.api.playing import Playing, events_of, wait_for, waker
+from mac_runner.api.playing import Event, Playing, events_of, wait_for, waker
 from mac_runner.config import Override, override, whole_number
 from mac_runner.errors import ConfigError
 from mac_runner.plan import parse_shard

@@ -31,7 +31,7 @@ from mac_runner.reports import (
     unmet,
     write_tables,
 )
-from mac_runner.reports.filters import name_in
+from mac_runner.reports.conversations import name_in
 from mac_runner.reports.grid import Kind, value_columns
 from mac_runner.reports.turns import readable
 from mac_runner.results import Column

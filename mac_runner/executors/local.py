@@ -9,8 +9,7 @@ from typing import Final
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import ConfigError
-from mac_runner.executors.base import Job, Next, Terminal, exit_code, next_step
-from mac_runner.executors.keeper import Keeper, command_line
+from mac_runner.executors.base import Job, Keeper, Next, Terminal, command_line, exit_code, next_step
 from mac_runner.fleet.gpus import among, discover
 from mac_runner.runs import event_loop
 from mac_runner.store import Disk

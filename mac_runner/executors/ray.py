@@ -17,8 +17,18 @@ from typing import Any, Final
 
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
-from mac_runner.executors.base import BAD_INPUT, INTERRUPTED, Job, Next, Terminal, check_shared, exit_code, next_step
-from mac_runner.executors.keeper import Keeper, command_line
+from mac_runner.executors.base import (
+    BAD_INPUT,
+    INTERRUPTED,
+    Job,
+    Keeper,
+    Next,
+    Terminal,
+    check_shared,
+    command_line,
+    exit_code,
+    next_step,
+)
 from mac_runner.extras import install_command
 from mac_runner.printable import counted
 from mac_runner.runs import event_loop

@@ -11,11 +11,9 @@ from mac_runner.config import recorded_speakers
 from mac_runner.environments.discussion.measures import ACCURACY, CONFORMITY, MEASURES
 from mac_runner.environments.discussion.results import DiscussionResults
 from mac_runner.figures.charts import heat
-from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.differences import paired_sections
-from mac_runner.figures.estimates import WithFailed, failures_figure, rate_columns
+from mac_runner.figures.differences import WithFailed, failures_figure, paired_sections, rate_columns
 from mac_runner.figures.measures import counted, measured_figures, numbers_of, rate_methods
-from mac_runner.figures.model import DataColumn, Figure, Section, Value
+from mac_runner.figures.model import DataColumn, Figure, RunData, Section, Study, Value
 from mac_runner.measures import Counted, Row
 from mac_runner.registry import results_specs
 from mac_runner.reports.failures import by_model

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from mac_runner.figures.charts import Across, bars, over_time
 from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value
-from mac_runner.reports.limits import cost_of, definition_of
+from mac_runner.reports.ending import cost_of, definition_of
 from mac_runner.reports.summary import slots_mean, slots_used
 from mac_runner.results import integer, number, section
 from mac_runner.types import JsonObject

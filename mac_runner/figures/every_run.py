@@ -15,11 +15,19 @@ from statistics import median
 from typing import Final
 
 from mac_runner.figures.charts import bars, forest, histogram
-from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.differences import Values, difference_figure, differences
-from mac_runner.figures.estimates import WithFailed, failures_figure
+from mac_runner.figures.differences import Values, WithFailed, difference_figure, differences, failures_figure
 from mac_runner.figures.measures import measured_figures
-from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value, interval_columns, number_text
+from mac_runner.figures.model import (
+    DataColumn,
+    Figure,
+    Method,
+    RunData,
+    Section,
+    Study,
+    Value,
+    interval_columns,
+    number_text,
+)
 from mac_runner.intervals import ExactMean, one_cluster
 from mac_runner.printable import counted
 from mac_runner.registry import results_specs

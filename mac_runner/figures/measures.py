@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mac_runner.figures.charts import Unit, forest, heat, over_time, shares
-from mac_runner.figures.data import RunData
-from mac_runner.figures.estimates import UNITS_FEW, rate_columns, rate_method
-from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Section, Value
+from mac_runner.figures.differences import UNITS_FEW, rate_columns, rate_method
+from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, RunData, Section, Value
 from mac_runner.intervals import one_cluster
 from mac_runner.measures import Drawn, Kind, Measure, Row
 from mac_runner.registry import results_specs

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Final, TypeAlias
 
-from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.differences import paired_sections
 from mac_runner.figures.measures import measured_kind, measured_sections
-from mac_runner.figures.model import Section
+from mac_runner.figures.model import RunData, Section, Study
 
 _MODULES: Final[Mapping[str, str]] = {
     "discussion": "mac_runner.figures.discussion",

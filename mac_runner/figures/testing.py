@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from mac_runner.figures.charts import colours_of, dashes_of, forest, shapes_of, ticks_of
-from mac_runner.figures.data import RunData, Study
+from mac_runner.figures.differences import interval_notes, of_rate
 from mac_runner.figures.engines import cost_figures, engine_figures
-from mac_runner.figures.estimates import interval_notes, of_rate
 from mac_runner.figures.every_run import (
     classes,
     comparison_sections,
@@ -14,7 +13,7 @@ from mac_runner.figures.every_run import (
     length_figures,
     outcome_sections,
 )
-from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value
+from mac_runner.figures.model import DataColumn, Figure, Method, RunData, Section, Study, Value
 from mac_runner.figures.page import (
     ROWS_MAX,
     Line,
@@ -25,5 +24,4 @@ from mac_runner.figures.page import (
     report_json,
     svg_of,
 )
-from mac_runner.figures.town_of_salem.lives import Case, log_rank, survival
-from mac_runner.figures.town_of_salem.measures import claims_by_kind
+from mac_runner.figures.town_of_salem.measures import Case, claims_by_kind, log_rank, survival

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from mac_runner.reports.conversations import list_lines, listed, listed_run, matching
-from mac_runner.reports.ending import write_ending
+from mac_runner.reports.conversations import list_lines, listed, listed_run, matching, parse_condition, unmet
+from mac_runner.reports.ending import limit_reached, write_ending
 from mac_runner.reports.exports import csv_bytes, has_parquet, parquet_bytes
 from mac_runner.reports.failures import is_nothing_usable, nothing_finished, usability_warning
-from mac_runner.reports.filters import parse_condition, unmet
 from mac_runner.reports.grid import (
     GridRow,
     GridTable,
@@ -16,7 +15,6 @@ from mac_runner.reports.grid import (
     summarise_grid,
     value_columns,
 )
-from mac_runner.reports.limits import limit_reached
 from mac_runner.reports.status import (
     lanes_json,
     status_json,

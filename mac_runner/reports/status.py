@@ -10,9 +10,9 @@ from typing import Final
 
 from mac_runner.bottleneck import bottleneck, usage_of
 from mac_runner.printable import counted, printable
+from mac_runner.reports.ending import limit_reached
 from mac_runner.reports.failures import FailureCounter, by_model, warnings
 from mac_runner.reports.grid import ROWS_SHOWN_MAX
-from mac_runner.reports.limits import limit_reached
 from mac_runner.reports.summary import is_silent, turns_answered
 from mac_runner.reports.tables import NOT_COUNTED, names_text
 from mac_runner.results import number, objects, section

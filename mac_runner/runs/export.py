@@ -47,7 +47,7 @@ from mac_runner.problems import suggestion
 from mac_runner.registry import load_function
 from mac_runner.reports.metrics import MetricCounter
 from mac_runner.runs.recorded import trust as import_code
-from mac_runner.runs.tables import run_sources, with_environment
+from mac_runner.runs.summary import run_sources, with_environment
 from mac_runner.runs.view import PathLike, RunView, directory_of, paths_of
 from mac_runner.store import Disk, Run, encode_for_reading
 from mac_runner.store.layout import Layout

@@ -19,17 +19,15 @@ from mac_runner.clock import iso
 from mac_runner.config import shareable, yaml_text
 from mac_runner.data.sources import Source
 from mac_runner.errors import ConfigError
-from mac_runner.figures.data import IsWanted, RunData, Study
 from mac_runner.figures.engines import engine_section
 from mac_runner.figures.every_run import comparison_sections, endings_figure, last_sections, outcome_sections
-from mac_runner.figures.model import Section
+from mac_runner.figures.model import IsWanted, RunData, Section, Study
 from mac_runner.figures.page import Line, Report
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.flat import Row
 from mac_runner.printable import counted
 from mac_runner.results import count_text, decimal_text, number, section
-from mac_runner.runs.summary import recorded_baseline, summary_of
-from mac_runner.runs.tables import run_sources
+from mac_runner.runs.summary import recorded_baseline, run_sources, summary_of
 from mac_runner.store import (
     Standing,
     is_grid,

@@ -23,6 +23,5 @@ from mac_runner.runs.recorded import (
 from mac_runner.runs.replays import Replays
 from mac_runner.runs.report import report_of, run_data
 from mac_runner.runs.stream import LOOK_INTERVAL_S, OpenRun, Supply
-from mac_runner.runs.summary import run_tables, summary_of
-from mac_runner.runs.tables import run_sources
+from mac_runner.runs.summary import run_sources, run_tables, summary_of
 from mac_runner.runs.view import RecordedConversation, RunView, open_run

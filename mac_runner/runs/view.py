@@ -31,8 +31,7 @@ from mac_runner.rewards import REWARD
 from mac_runner.runs.maintenance import Verified, verify_all
 from mac_runner.runs.recorded import sent_prompt
 from mac_runner.runs.recorded import trust as import_code
-from mac_runner.runs.summary import summary_of
-from mac_runner.runs.tables import run_sources, training_run
+from mac_runner.runs.summary import run_sources, summary_of, training_run
 from mac_runner.store import read_standing
 from mac_runner.store.mirror import NOT_HERE, is_url
 from mac_runner.store.rows import DoneRow

@@ -7,12 +7,11 @@ what others may read meanwhile.
 
 from __future__ import annotations
 
-from mac_runner.scheduler.interfaces import Job, Recorder, RunLog, Source, Work
+from mac_runner.scheduler.attempt import Restoration
 from mac_runner.scheduler.metrics import Accounting, Progress
 from mac_runner.scheduler.pools import ModelCounts, PoolSnapshot, WaitingTurn
-from mac_runner.scheduler.restoration import Restoration
 from mac_runner.scheduler.runner import RunResult, run_pooled
-from mac_runner.scheduler.state import InvalidTransition, RequestScheduler
+from mac_runner.scheduler.state import InvalidTransition, Job, Recorder, RequestScheduler, RunLog, Source, Work
 
 __all__ = [
     "Accounting",

@@ -2,12 +2,17 @@
 
 The shell around `engine_policy.next_step`: it sends, records, and decides nothing. A reply waits for its turn in the
 event loop; from there on nothing is awaited, and it is journaled and applied in one go.
+
+The transcript of an ended conversation, made again from its recorded replies without any engine.
+
+It takes the path of a resume, so it has the same bytes as the published one if all its replies are there. This module
+does not check that: the caller compares the digests.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,13 +20,18 @@ import msgspec
 
 from mac_runner.backends.base import WAITING, Backend, Waiting
 from mac_runner.clock import Clock
+from mac_runner.config import RetryConfig
+from mac_runner.environments.base import Environment
 from mac_runner.errors import (
     BackendError,
+    ConfigError,
     ConversationError,
     EngineCrashedError,
     EngineDeadError,
     FormRefusedError,
     RequestTimeoutError,
+    RunDirectoryError,
+    StoreError,
     TransientBackendError,
     Verdict,
     boundary,
@@ -37,19 +47,23 @@ from mac_runner.scheduler.engine_policy import (
     next_step,
     poison_reason,
 )
-from mac_runner.scheduler.interfaces import RunLog, Work
 from mac_runner.scheduler.metrics import Accounting, Progress
 from mac_runner.scheduler.policies import Policies
-from mac_runner.scheduler.state import Answered, Broken, Depart, Faulted
+from mac_runner.scheduler.state import Answered, Broken, Depart, Faulted, RunLog, Source, Work
+from mac_runner.store import build_transcript
+from mac_runner.store.records import entry
+from mac_runner.store.transcripts import as_measured
 from mac_runner.types import (
     REPLY_CHARS_MAX,
     THINKING_CHARS_MAX,
     Destination,
     FinishReason,
     JsonObject,
+    PolicyVersion,
     RecordedReply,
     Reply,
     Request,
+    Task,
     Timing,
     Turn,
 )
@@ -370,3 +384,94 @@ def where(at: Destination | Timing | None) -> JsonObject:
         "lane": None if at is None else at.lane,
         "gpu": None if at is None else at.gpu,
     }
+
+
+class Unrecorded:
+    """A recorder that keeps nothing: for what was recorded before, and for measurements without a store."""
+
+    failure: StoreError | None = None
+    written = 0
+
+    def on_failure(self, callback: Callable[[StoreError], None]) -> None:
+        """Keep nothing."""
+
+    def event(self, name: str, fields: JsonObject) -> None:
+        """Keep nothing."""
+
+    def checkpoint(self, accounting: JsonObject) -> None:
+        """Keep nothing."""
+
+    def reply(self, task: Task, recorded: RecordedReply) -> None:
+        """Keep nothing."""
+
+    def policy(self, model: str, policy: PolicyVersion) -> None:
+        """Keep nothing."""
+
+    def death(self, task: Task, turn_key: str) -> None:
+        """Keep nothing."""
+
+    def deaths(self, task: Task) -> Mapping[str, int]:
+        """None is known."""
+        return {}
+
+    def publish(self, task: Task, transcript: JsonObject) -> None:
+        """Keep nothing."""
+
+    async def flow(self) -> None:
+        """Keep nothing."""
+
+
+class Restoration:
+    """Makes transcripts of one experiment again; `models` names its models."""
+
+    def __init__(
+        self, environment: Environment, *, environment_name: str, experiment_name: str, models: Sequence[str]
+    ) -> None:
+        self._source = Source(
+            environment=environment,
+            environment_name=environment_name,
+            experiment_name=experiment_name,
+            engines={name: name for name in models},
+            recorder=Unrecorded(),
+            retry=RetryConfig(),
+        )
+
+    def __call__(self, task: Task, replies: Sequence[RecordedReply], row: JsonObject) -> JsonObject | None:
+        """The transcript of an ended conversation, from its replies and its index row; None if they do not make one."""
+        try:
+            live = self.opened(task, replies)
+            _end(live, row)
+            ending = live.settle()
+            return build_transcript(
+                experiment_name=self._source.experiment_name,
+                environment=self._source.environment_name,
+                task=task,
+                outcome=ending.outcome,
+                record=ending.record,
+                fingerprint=ending.fingerprint,
+                turns=live.records,
+                failure=live.failure,
+                timing=entry(row, "timing", dict),
+                measure=as_measured(row),
+            )
+        except (ConfigError, ConversationError, RunDirectoryError, ValueError):
+            return None
+
+    def opened(self, task: Task, replies: Sequence[RecordedReply]) -> LiveConversation:
+        """A conversation as a resume finds it. Raises RunDirectoryError where this version renders other prompts."""
+        live = LiveConversation(0, self._source, task, 0.0)
+        live.open(replies)
+        return live
+
+
+def _end(live: LiveConversation, row: JsonObject) -> None:
+    """Apply a failure without an answer, which only the index row records."""
+    failure = row.get("failure")
+    if failure is None or live.failure is not None:
+        return
+    live.failure = str(failure)
+    # Its transcript has the turns before the one that it failed on, which are the first ones in canonical order.
+    ordered = sorted(record.turn.canonical for record in live.records)
+    turns = entry(entry(row, "counts", dict), "turns", int)
+    if turns < len(ordered):
+        live.failed_at = ordered[turns]

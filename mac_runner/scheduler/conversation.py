@@ -19,9 +19,8 @@ from mac_runner.environments.replay import receive, replay
 from mac_runner.errors import ConversationError, RunDirectoryError, boundary
 from mac_runner.plan import request_seed
 from mac_runner.scheduler.engine_policy import RequestState, suspects
-from mac_runner.scheduler.interfaces import Source
 from mac_runner.scheduler.pools import BEFORE_ALL, Needs, Place
-from mac_runner.scheduler.state import Opened
+from mac_runner.scheduler.state import Opened, Source
 from mac_runner.types import FinishReason, JsonObject, ReceiptKind, RecordedReply, Request, Task, Turn, TurnRecord
 
 

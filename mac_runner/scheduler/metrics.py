@@ -15,9 +15,8 @@ from mac_runner.bottleneck import ModelUsage, Usage
 from mac_runner.clock import Clock, thread_cpu_s
 from mac_runner.failures import FirstFailures
 from mac_runner.scheduler.conversation import LiveConversation
-from mac_runner.scheduler.interfaces import RunLog
 from mac_runner.scheduler.pools import PoolSnapshot
-from mac_runner.scheduler.state import RequestScheduler
+from mac_runner.scheduler.state import RequestScheduler, RunLog
 from mac_runner.store import merge_accounting
 from mac_runner.types import JsonObject, ReceiptKind, TokenCount
 

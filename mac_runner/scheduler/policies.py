@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from mac_runner.backends.base import Backend
 from mac_runner.checkpoints import digest_of
 from mac_runner.errors import StaleVersionError, UpdateInProgressError, WeightUpdateError
-from mac_runner.scheduler.interfaces import Source
+from mac_runner.scheduler.state import Source
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Reply, Task
 from mac_runner.weights import Broadcast, Weights, WeightUpdate, stale
 

@@ -23,7 +23,6 @@ from mac_runner.failures import ALIKE_MAX
 from mac_runner.printable import printable
 from mac_runner.scheduler.attempt import AttemptRunner, LoopFairness, RunContext
 from mac_runner.scheduler.conversation import LiveConversation
-from mac_runner.scheduler.interfaces import Job, RunLog, Source, Work
 from mac_runner.scheduler.metrics import Accounting, Progress
 from mac_runner.scheduler.policies import Policies
 from mac_runner.scheduler.state import (
@@ -31,6 +30,7 @@ from mac_runner.scheduler.state import (
     Depart,
     Event,
     Finished,
+    Job,
     ModelReady,
     Open,
     RequestScheduler,
@@ -39,9 +39,12 @@ from mac_runner.scheduler.state import (
     RestOver,
     RetryDue,
     RetryLater,
+    RunLog,
     Settle,
+    Source,
     Stop,
     TasksExhausted,
+    Work,
 )
 from mac_runner.store.transcripts import build_transcript
 from mac_runner.types import JsonObject

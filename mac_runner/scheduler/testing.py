@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mac_runner.scheduler.attempt import LOOP_PASS_S_MAX, AttemptRunner, LoopFairness, generate
+from mac_runner.scheduler.attempt import LOOP_PASS_S_MAX, AttemptRunner, LoopFairness, Unrecorded, generate
 from mac_runner.scheduler.conversation import LiveConversation
 from mac_runner.scheduler.engine_policy import (
     ANSWERS_TO_GROW,
@@ -34,7 +34,6 @@ from mac_runner.scheduler.pools import (
     Pools,
     Stage,
 )
-from mac_runner.scheduler.restoration import Unrecorded
 from mac_runner.scheduler.runner import CHECKPOINT_INTERVAL_S, SHUTDOWN_GRACE_S
 from mac_runner.scheduler.state import (
     Action,

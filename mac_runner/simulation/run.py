@@ -27,7 +27,7 @@ from mac_runner.config import RetryConfig
 from mac_runner.environments.base import Environment
 from mac_runner.plan import Plan
 from mac_runner.scheduler import Job, Progress, Source, run_pooled
-from mac_runner.scheduler.restoration import Unrecorded
+from mac_runner.scheduler.attempt import Unrecorded
 from mac_runner.simulation.alone import AloneEngine
 from mac_runner.simulation.engine import Client, EngineModel, ModelledEngine
 from mac_runner.simulation.forecast import EngineUse, Forecast, Limit

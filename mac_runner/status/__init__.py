@@ -7,8 +7,7 @@ It only reads the scheduler: `read_progress` makes a `Reading` of its totals and
 from __future__ import annotations
 
 from mac_runner.status.displays import Display, choose_display, progress_bar, tick
-from mac_runner.status.frame import Meter, ModelSlots, RateWindow, Reading, StatusFrame, TurnRow, read_progress
-from mac_runner.status.tally import Tally
+from mac_runner.status.frame import Meter, ModelSlots, RateWindow, Reading, StatusFrame, Tally, TurnRow, read_progress
 
 __all__ = [
     "Display",

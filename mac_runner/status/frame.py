@@ -2,22 +2,28 @@
 
 `read_progress` takes a `Reading` off a running scheduler. `Meter` adds the rates and the time left, which need earlier
 readings, and makes it a `StatusFrame`. Displays see only frames, so their output is tested without a run.
+
+The results so far, as the live view shows them: `winner town 41%, mafia 55%` of the conversations that finished.
+
+They are counted from outcomes in microseconds. The summary counts everything, with intervals, when the run is over.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from mac_runner.bottleneck import Usage, bottleneck
+from mac_runner.errors import RunDirectoryError
 from mac_runner.fleet.model import LaneStatus
 from mac_runner.printable import printable
+from mac_runner.results import Columns, Value
 from mac_runner.scheduler import Progress, WaitingTurn
 from mac_runner.scheduler.policies import PolicyWindow
-from mac_runner.types import TokenCount
+from mac_runner.types import JsonObject, TokenCount
 
 STATUS_ROWS_MAX: Final = 60
 """Waiting turns that are listed per pool, on the tallest terminal."""
@@ -298,3 +304,63 @@ def time_left_s(reading: Reading, turns_per_s: float | None) -> float | None:
     turns_open = reading.turns - reading.turns_ended
     # Those still open may be the long ones: each has at least one turn to go.
     return max(remaining * turns_each - turns_open, remaining) / turns_per_s
+
+
+VALUES_MAX: Final = 6
+"""Values of a column that are shown, the most frequent ones."""
+COLUMNS_MAX: Final = 4
+"""Columns of an outcome without columns of its own that are shown."""
+_WINNERS: Final = frozenset({"winner", "winners"})
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts the headline values of outcomes; those of an environment without columns are its winners and truths."""
+
+    columns: Columns | None
+    finished: int = 0
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    known: Counter[str] = field(default_factory=Counter)
+    """By column, how many outcomes have a value."""
+
+    def add(self, outcome: JsonObject) -> None:
+        """Count one outcome. One that cannot be read is left to the summary, which says what is wrong with it."""
+        try:
+            values = self._values(outcome)
+        except RunDirectoryError:
+            return
+        self.finished += 1
+        for name, value in values.items():
+            if value is not None:
+                self.known[name] += 1
+                self.counts.setdefault(name, Counter()).update(_words(value))
+
+    def text(self) -> str:
+        """`of 45: winner mafia 55%, town 41%`; empty before the first outcome and without anything to count."""
+        parts = [part for name, counter in self.counts.items() if (part := self._part(name, counter))]
+        return f"of {self.finished}: {', '.join(parts)}" if parts else ""
+
+    def _part(self, name: str, counter: Counter[str]) -> str:
+        shares = [f"{word} {count / self.known[name]:.0%}".strip() for word, count in counter.most_common(VALUES_MAX)]
+        return f"{name} {', '.join(shares) or '0%'}"
+
+    def _values(self, outcome: JsonObject) -> Mapping[str, Value]:
+        if self.columns is not None:
+            values = self.columns.read(outcome)
+            return {name: values.get(name) for name, column in self.columns.of.items() if column.is_headline}
+        found: dict[str, Value] = {}
+        for name, value in outcome.items():
+            if isinstance(value, bool) or (name in _WINNERS and isinstance(value, str)):
+                found[name] = value
+            elif name in _WINNERS and isinstance(value, list):
+                found[name] = [each for each in value if isinstance(each, str)]
+        return dict(list(found.items())[:COLUMNS_MAX])
+
+
+def _words(value: object) -> list[str]:
+    """What is counted of a value: each word once, a truth value without a word of its own, no number."""
+    if value is True:
+        return [""]
+    if isinstance(value, str):
+        return [value]
+    return sorted({str(word) for word in value}) if isinstance(value, Sequence) else []

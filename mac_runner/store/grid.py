@@ -39,11 +39,11 @@ from mac_runner.store.run_state import (
     accounting_since,
     at_least,
     merge_accounting,
+    read_state,
 )
 from mac_runner.store.session import Recorder, SessionLog, open_log_session
 from mac_runner.store.space import Need, check_room
 from mac_runner.store.standing import Combination, ShardsStanding, Standing, read_run_standing, read_workers
-from mac_runner.store.tail import read_state
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue
 

@@ -29,8 +29,7 @@ from mac_runner.store.lock import Holder, RunLock, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import read_manifest, write_manifest
 from mac_runner.store.records import encode_json, foreign_format
-from mac_runner.store.run_state import RunState
-from mac_runner.store.tail import read_state
+from mac_runner.store.run_state import RunState, read_state
 from mac_runner.structs import convert
 
 LEASES_FORMAT: Final = 1

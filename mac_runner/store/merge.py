@@ -46,8 +46,8 @@ from mac_runner.store.manifest import ended_by_manifest, write_index, write_mani
 from mac_runner.store.records import encode_json, event_line, in_time_order, row_id
 from mac_runner.store.recovery import adopted, attempt_flaws, claimed_rows, held_in
 from mac_runner.store.run import Run, lost_endings, read_run
+from mac_runner.store.run_state import read_state
 from mac_runner.store.session import write_summary
-from mac_runner.store.tail import read_state
 from mac_runner.store.traces import TRACES
 from mac_runner.store.transcripts import encode_transcript, result_flaw, superseded
 from mac_runner.types import JsonObject

@@ -32,6 +32,7 @@ from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, write_index
 from mac_runner.store.recovery import Recovered, Repairs, Restore, prepare, recover, reopen
 from mac_runner.store.run import Run, read_run
+from mac_runner.store.run_state import read_state
 from mac_runner.store.session import (
     DeathItem,
     PolicyItem,
@@ -42,7 +43,6 @@ from mac_runner.store.session import (
     TranscriptItem,
 )
 from mac_runner.store.space import Need, check_room, full_disk_named, need_of
-from mac_runner.store.tail import read_state
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
 
 EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"

@@ -47,9 +47,8 @@ from mac_runner.store.layout import Layout, repair_advice, task_id_of, traced_ta
 from mac_runner.store.leases import read_planned
 from mac_runner.store.manifest import Manifest, read_manifest, write_index
 from mac_runner.store.records import entry, lines, row_id
-from mac_runner.store.run_state import RunState, digest_of
+from mac_runner.store.run_state import JournalTail, RunState, digest_of, read_state
 from mac_runner.store.space import SAMPLE_CONVERSATIONS
-from mac_runner.store.tail import JournalTail, read_state
 from mac_runner.store.traces import TRACES, TraceLog, Traces, encode_traces, read_traces, traces_flaw, with_traces
 from mac_runner.store.transcripts import (
     Attempts,

@@ -28,8 +28,16 @@ from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, ended_by_manifest, in_task_order
 from mac_runner.store.records import in_time_order, origin_of, row_id
 from mac_runner.store.rows import DoneRow, RecordedRow
-from mac_runner.store.run_state import RECORDED, RunState, merge_accounting
-from mac_runner.store.tail import JournalTail, News, never, read_state, unnoted
+from mac_runner.store.run_state import (
+    RECORDED,
+    JournalTail,
+    News,
+    RunState,
+    merge_accounting,
+    never,
+    read_state,
+    unnoted,
+)
 from mac_runner.store.traces import Traces, read_traces
 from mac_runner.store.transcripts import (
     check_acknowledged,

@@ -34,8 +34,7 @@ from mac_runner.store.records import Line, decode_json, lines, lines_with
 from mac_runner.store.recovery import trace_flaws, trace_strays, transcripts_found
 from mac_runner.store.rows import RowTotals
 from mac_runner.store.run import Run, read_run
-from mac_runner.store.run_state import RunState, SessionStanding, digest_of
-from mac_runner.store.tail import JournalTail, read_state
+from mac_runner.store.run_state import JournalTail, RunState, SessionStanding, digest_of, read_state
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue, PolicyVersion
 

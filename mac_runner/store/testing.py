@@ -56,11 +56,10 @@ from mac_runner.store.records import (
     task_json,
 )
 from mac_runner.store.rows import DoneRow, RecordedRow, parse_row
-from mac_runner.store.run_state import RunState
+from mac_runner.store.run_state import JournalTail, RunState, read_state
 from mac_runner.store.session import MANIFEST_INTERVAL_S, Item, Session, TranscriptItem, open_worker
 from mac_runner.store.space import SAMPLE_CONVERSATIONS, size_text
 from mac_runner.store.standing import STATES, LaneEvent, LaneRecord, lanes_of, read_lanes
-from mac_runner.store.tail import JournalTail, read_state
 from mac_runner.store.traces import (
     TRACES,
     TraceLog,

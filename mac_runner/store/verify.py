@@ -44,8 +44,7 @@ from mac_runner.store.records import (
 )
 from mac_runner.store.recovery import trace_strays
 from mac_runner.store.run import lost_endings
-from mac_runner.store.run_state import RunState
-from mac_runner.store.tail import read_state
+from mac_runner.store.run_state import RunState, read_state
 from mac_runner.store.traces import TRACES, traces_flaw
 from mac_runner.store.transcripts import (
     Attempts,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from mac_runner.environments.generators.values import any_value
+from mac_runner.environments.generators.replies import any_value
 from mac_runner.environments.reading import BLANK
 from mac_runner.types import JsonValue, Prompt
 

@@ -27,9 +27,8 @@ from mac_runner.store.identity import layout_of
 from mac_runner.store.layout import EVENTS, Layout
 from mac_runner.store.leases import event_logs
 from mac_runner.store.rows import DoneRow, RowTotals
-from mac_runner.store.run_state import RunState
+from mac_runner.store.run_state import RunState, never
 from mac_runner.store.standing import standing_of
-from mac_runner.store.tail import never
 from mac_runner.store.traces import TraceLog, Traces
 from mac_runner.types import JsonObject
 from mac_runner.view_model import EnginesPage, FlowPage, IndexColumns

@@ -22,7 +22,7 @@ from mac_runner.reports.turns import readable
 from mac_runner.runs.recorded import parent_conversation, trust
 from mac_runner.runs.replays import Replays
 from mac_runner.store import GridRecord, has_run, is_grid, read_grid, read_standing
-from mac_runner.store.tail import never
+from mac_runner.store.run_state import never
 from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject
 from mac_runner.view_model import (

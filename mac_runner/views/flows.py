@@ -19,8 +19,7 @@ from mac_runner.errors import ConfigError
 from mac_runner.intervals import interval_of
 from mac_runner.problems import suggestion
 from mac_runner.registry import results_specs
-from mac_runner.reports.conversations import Listed
-from mac_runner.reports.filters import STATUSES, words_of
+from mac_runner.reports.conversations import STATUSES, Listed, words_of
 from mac_runner.results import Column, Stances, Value, percent_text, section
 from mac_runner.rewards import preferred, rewards_of
 from mac_runner.store.records import entry

@@ -17,9 +17,8 @@ from typing import Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from mac_runner.reports.conversations import Listed
+from mac_runner.reports.conversations import Listed, words_of
 from mac_runner.reports.failures import noted_defaults
-from mac_runner.reports.filters import words_of
 from mac_runner.reports.grid import figures_of
 from mac_runner.reports.status import duration_text, status_json
 from mac_runner.reports.summary import slots_used

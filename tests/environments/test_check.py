@@ -16,11 +16,9 @@ import pytest
 
 from mac_runner.cli.check import check
 from mac_runner.errors import ConfigError
-from mac_runner.testing.examination import Finding, examine
 from mac_runner.testing.promises import PROMISES
 from mac_runner.testing.request import CheckRequest
-from mac_runner.testing.subjects import subject_of
-from mac_runner.testing.worker import main
+from mac_runner.testing.worker import Finding, examine, main, subject_of
 from tests import patience
 from tests.environments import bad_games
 

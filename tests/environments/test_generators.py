@@ -24,7 +24,7 @@ from mac_runner.errors import ConversationError
 from mac_runner.testing.promises import Answer, Subject
 from mac_runner.testing.replies import usable_reply
 from mac_runner.testing.request import CheckRequest
-from mac_runner.testing.subjects import subject_of
+from mac_runner.testing.worker import subject_of
 from mac_runner.types import (
     Agent,
     FinishReason,

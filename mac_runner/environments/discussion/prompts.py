@@ -21,8 +21,7 @@ from msgspec import Struct
 
 from mac_runner.config import RetryConfig
 from mac_runner.environments.discussion.questions import Question
-from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed
-from mac_runner.environments.discussion.reading.unknowns import unknown_choice
+from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed, unknown_choice
 from mac_runner.environments.discussion.roles import ROLES, Moment, words_field
 from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.environments.discussion.state import Aside, DiscussionState, Known, Seat, Statement, known_to, majority

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from mac_runner.environments.discussion.bias import Tally, stances_of
 from mac_runner.environments.discussion.bots import POLICIES
-from mac_runner.environments.discussion.conversation import DiscussionConversation
-from mac_runner.environments.discussion.environment import DiscussionEnvironment
+from mac_runner.environments.discussion.environment import DiscussionConversation, DiscussionEnvironment
 from mac_runner.environments.discussion.formats import benchmark_item, convert
 from mac_runner.environments.discussion.identity import identity_of
 from mac_runner.environments.discussion.influence import NOT_SHOWN
@@ -22,8 +21,7 @@ from mac_runner.environments.discussion.questions import (
     topic_question,
 )
 from mac_runner.environments.discussion.reading.answers import ANSWER_CHARS_MAX, Found, read_fields
-from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed
-from mac_runner.environments.discussion.reading.unknowns import refuses, unknown_choice
+from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed, refuses, unknown_choice
 from mac_runner.environments.discussion.reading.words import words
 from mac_runner.environments.discussion.record import ANSWER_COLUMNS, Record, answer_rows
 from mac_runner.environments.discussion.results import (

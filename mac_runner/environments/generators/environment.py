@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from mac_runner.environments.base import Conversation, Policy, ignored_settings, player_of
 from mac_runner.environments.generators.conversation import AskView, GeneratorConversation
+from mac_runner.environments.generators.replies import any_value
 from mac_runner.environments.generators.table import Script, Table
-from mac_runner.environments.generators.values import any_value
 from mac_runner.errors import ConfigError, boundary
 from mac_runner.measures import ResultsSpec
 from mac_runner.problems import Problem

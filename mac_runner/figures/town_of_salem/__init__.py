@@ -9,12 +9,16 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from mac_runner.environments.town_of_salem.measures import SIDE, Count, SeatMeasure, quotient
-from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.differences import Values, difference_figure, differences
-from mac_runner.figures.estimates import WithFailed, failure_notes, failures_figure
+from mac_runner.figures.differences import (
+    Values,
+    WithFailed,
+    difference_figure,
+    differences,
+    failure_notes,
+    failures_figure,
+)
 from mac_runner.figures.measures import measured_figures
-from mac_runner.figures.model import Figure, Section
-from mac_runner.figures.town_of_salem.lives import Lives
+from mac_runner.figures.model import Figure, RunData, Section, Study
 from mac_runner.figures.town_of_salem.measures import (
     COUNTED,
     DEFINITIONS,
@@ -22,6 +26,7 @@ from mac_runner.figures.town_of_salem.measures import (
     KINDS,
     MODELS,
     Dealt,
+    Lives,
     claims_by_kind,
     failed_games,
     failed_with,
