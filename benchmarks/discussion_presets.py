@@ -14,7 +14,7 @@ from random import Random
 from typing import NamedTuple
 
 from mac_runner.config import Experiment
-from mac_runner.environments.base import Conversation, Environment, build_environment
+from mac_runner.environments import Conversation, Environment, build_environment
 from mac_runner.environments.town_of_salem.settings import DISCUSSIONS
 from mac_runner.plan import plan_tasks
 from mac_runner.types import Reply, Turn, stable_hash

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
-from mac_runner.config.fleet import FleetConfig, SwapConfig
 from mac_runner.fleet.control import CheckMemory, Command, Control, Grant, Sleep, Start, Wake, Warm
 from mac_runner.fleet.model import LaneSpec, Place
+from mac_runner.spec import FleetConfig, SwapConfig
 
 MODELS, PLACES, SLOTS = 6, 2, 32
 SWAP_S = 1.5

@@ -1,4 +1,4 @@
-"""The environments and backends, each with the description it gives of itself.
+"""The environments and backends, each with the description it gives of itself, and the experiment that names them.
 
 A built-in environment or backend is one package. It names itself in a line below and describes itself in its `SPEC`:
 its settings, which become a section of the experiment file, and how it is built. A spec is light. What it needs, such
@@ -6,28 +6,53 @@ as an HTTP client or torch, is imported by the functions that it names, when the
 
 Other environments are imported when an experiment file names them (`load_environment`). Their settings are the section
 `settings`. They are kept by their name and the digest of their code.
+
+`Experiment` and `ModelDefinition` find the specs that they name. The sections of the specs themselves are added to
+both in `config/experiment.py`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import JsonValue as AnyJson
+
+from mac_runner.errors import ConfigError
+from mac_runner.latency import EngineLatency
 from mac_runner.measures import ResultsSpec
 from mac_runner.plugins import Code, Plugin, PluginKind, find_plugin, is_file, recorded_plugin
 from mac_runner.problems import Problem
 from mac_runner.results import Table
-from mac_runner.section import KeyPath, Settings
+from mac_runner.section import IDENTITY, RUNTIME, KeyPath, Listed, Name, Opener, Section, Settings, Text
+from mac_runner.spec import (
+    DEFAULT_PROFILE,
+    ENVIRONMENT_KEY,
+    PLUGINS,
+    SETTINGS,
+    STEP_LIMIT_S,
+    AgentDefinition,
+    ExperimentMetadata,
+    FleetConfig,
+    LimitsConfig,
+    MetricCode,
+    PluginCode,
+    ReportConfig,
+    RetryConfig,
+    RewardsConfig,
+    TokenPrices,
+)
 from mac_runner.types import Decoding, JsonObject, JsonValue, ReplyForm
 
 if TYPE_CHECKING:
     from mac_runner.backends.base import Backend, BackendRequest
     from mac_runner.clock import Clock
-    from mac_runner.config import Experiment
     from mac_runner.environments.base import Environment
 
 ENVIRONMENTS: Final[Mapping[str, str]] = {
@@ -379,3 +404,256 @@ def checked_function(kind: PluginKind, plugin: Plugin) -> Plugin:
     module, check = FUNCTIONS[kind]
     getattr(import_module(module), check)(plugin)
     return plugin
+
+
+_ENVIRONMENT: Final = (
+    f"The kind of conversation: {', '.join(f'`{name}`' for name in ENVIRONMENTS)}, the name of an installed one, "
+    "`package.module:Name`, `./file.py:name` relative to this file, `textarena:GAME`, or `pettingzoo:MODULE`."
+)
+_BACKEND: Final = (
+    f"What serves the model: {', '.join(f'`{name}`' for name in BACKENDS)}, which the section `<backend>_config` sets "
+    "up; or the name of an installed one, `package.module:Name`, or `./file.py:Name` relative to this file, which "
+    "`settings` sets up."
+)
+
+
+class ConversationConfig(Section):
+    """What is played, and how often."""
+
+    environment: Annotated[Text, IDENTITY, Field(description=_ENVIRONMENT)]
+    conversations: Annotated[Annotated[int, Field(ge=1, le=1_000_000)] | Literal["all"], RUNTIME]
+    """How many conversations to run, or `all`: one about each question; a run can be extended by raising it."""
+    samples_per_task: Annotated[int, IDENTITY, Field(ge=1, le=10_000)] = 1
+    """How often each deal is played, with other draws from the engines; `conversations` counts all of them."""
+    step_limit_s: Annotated[float | None, RUNTIME, Field(gt=0, le=86_400)] = STEP_LIMIT_S
+    """How long a step of an environment of your own may take; null: as long as it likes, and the run waits."""
+
+
+def section_key(backend: str) -> str:
+    """The key of a backend's section."""
+    return f"{backend}_config" if backend in BACKENDS else SETTINGS
+
+
+class ModelDefinition(Section):
+    """One engine: which backend, and the section of that backend (and of no other)."""
+
+    backend: Annotated[Text, IDENTITY, Field(examples=[*BACKENDS], description=_BACKEND)]
+    settings: Annotated[Mapping[Text, AnyJson] | None, IDENTITY] = None
+    """What sets up a backend that is not built in; the backend says what it may hold."""
+    record_tokens: Annotated[bool, IDENTITY] = False
+    """Whether each reply is recorded with its token ids and log-probabilities, for training on it later."""
+    constrained_decoding: Annotated[Decoding, IDENTITY] = "schema"
+    """What the engine holds replies to: the prompt's schema or choices (where the backend can), any JSON object, or
+    nothing."""
+    reply_form: Annotated[ReplyForm | None, IDENTITY] = None
+    """The form of reply that prompts teach; null: json where decoding is constrained, markup where not, as far as the
+    environment knows both."""
+    latency: EngineLatency | None = None
+    """Makes replies take as long as the latency model says, where the engine is faster; null leaves it alone."""
+    usd_per_mtok: TokenPrices | None = None
+    """What a million of its tokens cost, for the costs in reports; null: not known."""
+    usd_per_hour: Annotated[float | None, RUNTIME, Field(ge=0, le=1_000_000)] = None
+    """What an hour of the engine costs in US dollars, such as a GPU hour times the number of GPUs; it is added to the
+    costs of tokens. Null: not known."""
+
+    _sha256: str = PrivateAttr("")
+
+    def with_code(self, sha256: str) -> None:
+        """Say which code its backend is; the experiment knows it."""
+        self._sha256 = sha256
+
+    @property
+    def known_spec(self) -> BackendSpec[Any] | None:
+        """Its backend; None where its code was not loaded."""
+        return backend_spec(self.backend, self._sha256)
+
+    @property
+    def spec(self) -> BackendSpec[Any]:
+        """Its backend. Raises ConfigError where its code was not loaded."""
+        if (spec := self.known_spec) is None:
+            raise ConfigError(f"the code of the backend {self.backend!r} was not loaded")
+        return spec
+
+    @property
+    def settings_key(self) -> str:
+        """The key of the section that sets up its backend."""
+        return section_key(self.backend)
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether the section of its backend is there; that of a plug-in may be left out."""
+        return self.backend not in BACKENDS or getattr(self, section_key(self.backend)) is not None
+
+    @property
+    def backend_settings(self) -> Any:
+        """What sets up its backend: a section, or the model of a plug-in."""
+        if self.backend in BACKENDS:
+            return getattr(self, section_key(self.backend))
+        return read_settings(self.spec, self.settings or {})
+
+    def with_settings(self, settings: Settings) -> ModelDefinition:
+        """The same definition with other settings of its backend."""
+        value = settings if self.backend in BACKENDS else write_settings(settings)
+        return self.model_copy(update={section_key(self.backend): value})
+
+
+class Experiment(Section):
+    """An experiment as it will run: profile and overrides applied, every default filled in.
+
+    The types bind each field by itself; what must hold between fields (`consistency`) is checked by
+    `load_experiment`, which is the way in.
+    """
+
+    experiment_metadata: ExperimentMetadata
+    """What the experiment is called."""
+    seed: Annotated[int, IDENTITY, Field(ge=0)] = 0
+    """The seed of every random decision of the experiment."""
+    profile: Annotated[Name, RUNTIME] = DEFAULT_PROFILE
+    """The profile that runs when none is chosen; `embedded` is the file itself."""
+    model_definitions: Annotated[Mapping[Name, ModelDefinition], Field(min_length=1)]
+    """The engines, each under the name its agents call it by."""
+    agent_definitions: Annotated[Listed[AgentDefinition], Field(min_length=1)]
+    """The kinds of participant."""
+    conversation_config: ConversationConfig
+    """What is played, and how often."""
+    settings: Annotated[Mapping[Text, AnyJson] | None, IDENTITY] = None
+    """What sets up an environment that is not built in; the environment says what it may hold."""
+    plugins: Mapping[Text, PluginCode] = {}
+    """By name, the code that the file names. It is filled in; written here, it must be the code that is found."""
+    metrics: Annotated[Listed[Text], RUNTIME] = ()
+    """Functions from an ended conversation to numbers, which go to its row and the summary."""
+    metric_plugins: Mapping[Text, MetricCode] = {}
+    """By name, the code of the metrics. It is filled in."""
+    rewards: RewardsConfig | None = None
+    """What conversations are worth to those who take part, for training; null: what their outcomes say."""
+    retry_config: RetryConfig = RetryConfig()
+    """What happens when a reply cannot be used or does not come."""
+    report: Annotated[
+        ReportConfig,
+        BeforeValidator(lambda given: ReportConfig() if given is None else given, ReportConfig | None),
+    ] = ReportConfig()
+    """With what the combinations of a grid are compared; it changes no conversation."""
+    fleet: FleetConfig | None = None
+    """The GPUs that the models with the backend `fleet` share, and how their engines are kept running."""
+    limits: LimitsConfig | None = None
+    """How much the run may use, over all its sessions; it stops in good order at the first of these."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.experiment_metadata.experiment_name
+
+    @property
+    def known_spec(self) -> EnvironmentSpec[Any] | None:
+        """Its environment; None where it is not installed, or its code was not loaded."""
+        name = self.conversation_config.environment
+        code = self.plugins.get(name)
+        return environment_spec(name, "" if code is None else code.sha256)
+
+    @property
+    def spec(self) -> EnvironmentSpec[Any]:
+        """Its environment. Raises ConfigError where it is not installed, or its code was not loaded."""
+        if (spec := self.known_spec) is not None:
+            return spec
+        name = self.conversation_config.environment
+        if name in self.plugins:
+            raise ConfigError(f"the code of the environment {name!r} was not loaded", key=ENVIRONMENT_KEY)
+        known = ", ".join(sorted(ENVIRONMENTS))
+        raise ConfigError(f"conversation_config.environment: found {name!r}; there are: {known}", key=ENVIRONMENT_KEY)
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether its environment comes with mac_runner."""
+        return self.conversation_config.environment in ENVIRONMENTS
+
+    @property
+    def settings_key(self) -> str:
+        """The key of the file that has the settings of its environment."""
+        return self.spec.section if self.is_builtin else SETTINGS
+
+    @property
+    def environment_settings(self) -> Any:
+        """What sets up its environment: a section, or the model of a plug-in; None where there is none."""
+        spec = self.known_spec
+        if spec is None:
+            return None
+        if self.is_builtin:
+            return getattr(self, spec.section)
+        # A model without fields has nothing to say, so the file has no such section.
+        is_missing = self.settings is None and bool(spec.settings.model_fields)
+        return None if is_missing else read_settings(spec, self.settings or {})
+
+    def settings_as(self, kind: type[S]) -> S:
+        """What sets up its environment, which is of this kind. Raises ConfigError where there is none."""
+        if isinstance(settings := self.environment_settings, kind):
+            return settings
+        environment = self.conversation_config.environment
+        section = next((spec.section for spec in environment_specs().values() if spec.settings is kind), SETTINGS)
+        raise ConfigError(f"environment {environment!r} needs a section `{section}`")
+
+    def with_settings(self, settings: Settings) -> Experiment:
+        """The same experiment with other settings of its environment."""
+        value = settings if self.is_builtin else write_settings(settings)
+        return self.model_copy(update={self.settings_key: value})
+
+    def dumped(self) -> JsonObject:
+        """All its values as plain data; without the sections of plug-ins where it has none."""
+        values: JsonObject = self.model_dump(mode="json")
+        empty: JsonObject = {SETTINGS: None, PLUGINS: {}, "metrics": [], "metric_plugins": {}}
+        empty |= dict.fromkeys(("rewards", "fleet", "limits"))
+        return {key: value for key, value in values.items() if key not in empty or value != empty[key]}
+
+    @model_validator(mode="after")
+    def _with_code(self) -> Self:
+        """Say which code the backends are."""
+        for definition in self.model_definitions.values():
+            if (code := self.plugins.get(definition.backend)) is not None:
+                definition.with_code(code.sha256)
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_settings(cls, data: object) -> object:
+        """Add the section of an environment whose settings all have defaults; the record of the run has it."""
+        conversation = data.get("conversation_config") if isinstance(data, dict) else None
+        name = conversation.get("environment") if isinstance(conversation, dict) else None
+        spec = environment_specs().get(name) if isinstance(name, str) else None
+        if not isinstance(data, dict) or spec is None or spec.needs or data.get(spec.section) is not None:
+            return data
+        return {**data, spec.section: {}}
+
+
+def read_settings(
+    spec: EnvironmentSpec[Any] | BackendSpec[Any], values: Mapping[str, AnyJson], opener: Opener | None = None
+) -> Any:
+    """The settings of an environment or a backend that is not built in. Raises ValidationError.
+
+    They are read as JSON, so that a strict model takes a list for a tuple and a text for a date. A model that would
+    ignore unknown keys refuses them. `opener` reads the files that they name, where they come from an experiment file.
+    """
+    model: type[Settings] = spec.settings
+    extra = model.model_config.get("extra") or "forbid"
+    return model.model_validate_json(json.dumps(values), extra=extra, context=opener)
+
+
+def write_settings(settings: Settings) -> JsonObject:
+    """Settings as plain data that `read_settings` reads back: without computed fields, and under their aliases."""
+    values: JsonObject = settings.model_dump(mode="json", by_alias=True, round_trip=True)
+    return values
+
+
+def ignored_settings(experiment: Experiment, *, role: str, keys: Mapping[str, str]) -> Iterator[Problem]:
+    """Settings of agent definitions that change nothing in the environment of `experiment`.
+
+    Every agent there has the same `role`. `keys` are the ignored ones, dotted, with what to do instead.
+    """
+    where = f"changes nothing in the environment {experiment.conversation_config.environment!r}"
+    for index, agent in enumerate(experiment.agent_definitions):
+        path = ("agent_definitions", index)
+        if agent.role != role:
+            yield Problem((*path, "role"), f"found {agent.role!r}, which {where}; allowed: {role}")
+        written = agent.model_dump(exclude_defaults=True)
+        for key, instead in keys.items():
+            section, _, name = key.rpartition(".")
+            if name in (written.get(section, {}) if section else written):
+                yield Problem((*path, *key.split(".")), f"{where}; {instead}")

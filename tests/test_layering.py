@@ -27,7 +27,7 @@ GROUND = (
         "view_model",
         "structs",
     ),
-    *("rewards", "weights", "checkpoints", "threads", "plugins", "registry", "secrecy", "extras", "__init__"),
+    *("rewards", "weights", "checkpoints", "threads", "plugins", "registry", "spec", "secrecy", "extras", "__init__"),
     *("failures", "measures", "steps", "client_settings", "http_library"),
 )
 
@@ -136,7 +136,7 @@ USERS = {
     },
     "ollama": {"backends"},
     "psutil": {"store"},
-    "pydantic": {"backends", "config", "environments", "fleet", "latency", "nano", "section"},
+    "pydantic": {"backends", "config", "environments", "fleet", "latency", "nano", "registry", "section", "spec"},
     "pytest": {"testing"},
     "rapidfuzz": {"environments"},
     "ray": {"executors"},

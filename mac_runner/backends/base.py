@@ -23,12 +23,12 @@ from mac_runner.errors import (
 )
 from mac_runner.latency import EngineLatency
 from mac_runner.section import Settings
+from mac_runner.spec import AgentDefinition
 from mac_runner.types import Decoding, Destination, JsonObject, JsonValue, Prompt, Reply, Request, Sampling
 from mac_runner.weights import WeightUpdate
 
 if TYPE_CHECKING:
     from mac_runner.backends.fleet.settings import ModelLanes
-    from mac_runner.config import AgentDefinition
 
 _SLOTS_PER_LOOKAHEAD: Final = 8
 

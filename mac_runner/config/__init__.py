@@ -7,22 +7,7 @@ Nothing else of the package reads YAML that a person wrote.
 from __future__ import annotations
 
 from mac_runner.config.decoding import decoding_of, recorded_decoding, recorded_speakers, reply_form_of
-from mac_runner.config.experiment import (
-    AgentDefinition,
-    ConversationConfig,
-    Experiment,
-    ExperimentMetadata,
-    LimitsConfig,
-    MetricCode,
-    ModelDefinition,
-    PluginCode,
-    ReportConfig,
-    RetryConfig,
-    RewardsConfig,
-    RoleSpecificConfig,
-    TokenPrices,
-)
-from mac_runner.config.fleet import FleetConfig, ProbeConfig, RestartConfig, SwapConfig
+from mac_runner.config.experiment import Experiment, ModelDefinition
 from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridSection
 from mac_runner.config.grid_expansion import in_words, renamed, slug_beside
 from mac_runner.config.identity import Difference, IdentityDiff, differences, foreign_edition, identity_of
@@ -31,6 +16,23 @@ from mac_runner.config.resolution import Loaded, as_begun, recorded
 from mac_runner.config.shareable import shareable
 from mac_runner.config.validation import allowed
 from mac_runner.config.written import Override, Written, override, plain_value, yaml_text
+from mac_runner.registry import ConversationConfig
+from mac_runner.spec import (
+    AgentDefinition,
+    ExperimentMetadata,
+    FleetConfig,
+    LimitsConfig,
+    MetricCode,
+    PluginCode,
+    ProbeConfig,
+    ReportConfig,
+    RestartConfig,
+    RetryConfig,
+    RewardsConfig,
+    RoleSpecificConfig,
+    SwapConfig,
+    TokenPrices,
+)
 
 __all__ = [
     "AgentDefinition",

@@ -17,11 +17,11 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 from pydantic import Field, ValidationError
 from pydantic import JsonValue as AnyJson
 
-from mac_runner.config.experiment import ReportConfig
 from mac_runner.config.resolution import Draft, Loaded, draft_error, resolve_path
 from mac_runner.config.validation import complaints
 from mac_runner.problems import Problem, dotted
 from mac_runner.section import KeyPath, Listed, Name, Section, Text
+from mac_runner.spec import ReportConfig
 from mac_runner.types import JsonObject, JsonValue
 
 GRID_KEY: Final = "_grid"

@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mac_runner.config.experiment import LIMITS, Experiment, ReportConfig
+from mac_runner.config.experiment import Experiment
 from mac_runner.config.grid_axes import (
     GRID_KEY,
     Axis,
@@ -36,6 +36,7 @@ from mac_runner.errors import ConfigError
 from mac_runner.problems import CONFIG_PROBLEMS_MAX, Problem, clipped, config_error, dotted
 from mac_runner.registry import Variant
 from mac_runner.section import KeyPath
+from mac_runner.spec import ReportConfig
 from mac_runner.types import JsonValue
 
 _DIGEST_CHARS: Final = 6
@@ -84,7 +85,7 @@ def expanded(draft: Draft, files: Path) -> Grid:
         raise draft_error(draft, [Problem(("report",), "differs between combinations; a grid has one report")])
     if any(each.limits != experiments[0].limits for each in experiments):
         text = "differs between combinations; it bounds what all of them use together"
-        raise draft_error(draft, [Problem((LIMITS,), text)])
+        raise draft_error(draft, [Problem(("limits",), text)])
     experiment = found[0].loaded.experiment
     name = experiment.experiment_metadata.experiment_name
     return Grid(

@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from mac_runner.config.document import as_object
-from mac_runner.config.experiment import ENVIRONMENT_KEY, METRIC_PLUGINS, MODELS, PLUGINS, SETTINGS, Experiment
+from mac_runner.config.experiment import Experiment
 from mac_runner.registry import environment_specs
 from mac_runner.section import IDENTITY, RUNTIME, Bearing, File, KeyPath, bearing_of, place_at
+from mac_runner.spec import ENVIRONMENT_KEY, MODELS, PLUGINS, SETTINGS
 from mac_runner.types import JsonObject, JsonValue
 
 _EDITION: Final = "edition"
@@ -93,7 +94,7 @@ def _runtime_settings(config: JsonObject) -> set[tuple[str, ...]]:
 
 def _bearing_of(path: KeyPath, runtime: Collection[KeyPath]) -> Bearing:
     """The class of the field at a path; of the settings of a plug-in, as it was recorded."""
-    if path[0] == METRIC_PLUGINS:
+    if path[0] == "metric_plugins":
         return RUNTIME  # A metric that is added is a whole entry.
     if any(_leads_to(keys, path) for keys in runtime):
         return RUNTIME

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from mac_runner.config.document import YAML_SIZE_BYTES_MAX, Document, as_object, parse_document
-from mac_runner.config.experiment import DEFAULT_PROFILE, Experiment
+from mac_runner.config.experiment import Experiment
 from mac_runner.config.grid_axes import GRID_KEY, Grid
 from mac_runner.config.grid_expansion import expanded, has_variants
 from mac_runner.config.hints import belongs
@@ -29,6 +29,7 @@ from mac_runner.config.written import Override, Written
 from mac_runner.errors import ConfigError
 from mac_runner.files import IrregularFileError, read_regular
 from mac_runner.problems import Problem, config_error, found, suggestion
+from mac_runner.spec import DEFAULT_PROFILE
 from mac_runner.types import JsonObject, JsonValue
 
 

@@ -9,20 +9,6 @@ from typing import Any, Final, TypeVar, cast
 from pydantic import ValidationError
 
 from mac_runner.config.document import as_object
-from mac_runner.config.experiment import (
-    ENVIRONMENT_KEY,
-    METRIC_PLUGINS,
-    METRICS,
-    MODELS,
-    PLUGINS,
-    REWARDS,
-    SETTINGS,
-    MetricCode,
-    PluginCode,
-    read_settings,
-    section_key,
-    write_settings,
-)
 from mac_runner.config.validation import complaints
 from mac_runner.errors import ConfigError, boundary
 from mac_runner.plugins import Code, PluginKind, installed_plugins, place_of
@@ -37,9 +23,13 @@ from mac_runner.registry import (
     load_backend,
     load_environment,
     load_function,
+    read_settings,
+    section_key,
+    write_settings,
 )
 from mac_runner.rewards import REWARD
 from mac_runner.section import KeyPath, Opener, runtime_keys
+from mac_runner.spec import ENVIRONMENT_KEY, MODELS, PLUGINS, SETTINGS, MetricCode, PluginCode
 from mac_runner.types import JsonObject, JsonValue
 
 DECODING: Final = "constrained_decoding"
@@ -70,7 +60,7 @@ class NamedCode:
         if definitions:
             value[MODELS] = {**as_object(value.get(MODELS)), **definitions}
         if metrics:
-            value[METRIC_PLUGINS] = metrics
+            value["metric_plugins"] = metrics
         if self._found and isinstance(value.get(PLUGINS), dict | None):
             value[PLUGINS] = {**as_object(value.get(PLUGINS)), **self._found}
         if settings is not None:
@@ -180,11 +170,11 @@ class NamedCode:
 
     def _metrics(self) -> JsonObject:
         """Find the metrics; returns where their code came from."""
-        given = self._value.get(METRICS)
+        given = self._value.get("metrics")
         found: JsonObject = {}
         values: dict[str, str] = {}
         for place, name in enumerate(given if isinstance(given, list) else ()):
-            path = (METRICS, place)
+            path = ("metrics", place)
             if not isinstance(name, str) or not name:
                 continue  # A problem of its own.
             own = name.rpartition(":")[2]
@@ -197,24 +187,26 @@ class NamedCode:
 
     def _rewards(self) -> None:
         """Find the shaped rewards, and check the names that have weights."""
-        rewards = as_object(self._value.get(REWARDS))
+        rewards = as_object(self._value.get("rewards"))
         shaped, total = as_object(rewards.get("shaped")), rewards.get("total")
         for own, name in shaped.items():
-            path = (REWARDS, "shaped", own)
+            path = ("rewards", "shaped", own)
             if own == REWARD:
                 text = f"{REWARD!r} is what all rewards come to (rewards.total); give this one another name"
                 self.problems.append(Problem(path, text))
             elif isinstance(name, str) and name:
                 self._function(path, "rewards", name)
         if total == {}:
-            self.problems.append(Problem((REWARDS, "total"), "has no weight; give a reward one, or leave the key out"))
+            self.problems.append(
+                Problem(("rewards", "total"), "has no weight; give a reward one, or leave the key out")
+            )
         if self._reward_names is None or not isinstance(total, dict):
             return  # Only the outcomes say which rewards there are.
         known = dict.fromkeys((*self._reward_names, *shaped))
         for name in total:
             if name not in known:
                 self.problems.append(
-                    Problem((REWARDS, "total", name), f"there is no such reward{suggestion(name, known)}")
+                    Problem(("rewards", "total", name), f"there is no such reward{suggestion(name, known)}")
                 )
 
     def _function(self, path: KeyPath, kind: PluginKind, name: str) -> Code | None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from mac_runner.config.experiment import AgentDefinition, Experiment
+from mac_runner.config.experiment import Experiment
 from mac_runner.config.resolution import Loaded
 from mac_runner.problems import Problem
 from mac_runner.section import KeyPath
+from mac_runner.spec import AgentDefinition
 
 
 def idle_agents(experiment: Experiment) -> dict[str, Problem]:

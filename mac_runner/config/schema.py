@@ -19,8 +19,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
-from mac_runner.config.experiment import BACKENDS, Experiment, section_key
+from mac_runner.config.experiment import Experiment
 from mac_runner.config.grid_axes import GRID_KEY, GridSection
+from mac_runner.registry import BACKENDS, section_key
 from mac_runner.section import Section
 from mac_runner.types import JsonObject, JsonValue
 

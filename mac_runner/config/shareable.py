@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from mac_runner.config.experiment import BACKENDS, MODELS, SETTINGS
+from mac_runner.registry import BACKENDS
 from mac_runner.secrecy import says_secret
+from mac_runner.spec import MODELS, SETTINGS
 from mac_runner.types import JsonObject, JsonValue
 
 LEFT_OUT: Final = "(left out)"

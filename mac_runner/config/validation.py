@@ -10,21 +10,10 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mac_runner.config.decoding import decoding_problems
-from mac_runner.config.experiment import (
-    BACKENDS,
-    FLEET,
-    LIMITS,
-    MODELS,
-    SETTINGS,
-    STEP_LIMIT_S,
-    Experiment,
-    ModelDefinition,
-    read_settings,
-    section_key,
-)
+from mac_runner.config.experiment import Experiment, ModelDefinition
 from mac_runner.config.hints import belongs
 from mac_runner.problems import Problem, found, suggestion
-from mac_runner.registry import WORDINGS, EnvironmentSpec, environment_specs
+from mac_runner.registry import BACKENDS, WORDINGS, EnvironmentSpec, environment_specs, read_settings, section_key
 from mac_runner.section import (
     ADDRESS,
     FILE,
@@ -38,6 +27,7 @@ from mac_runner.section import (
     Settings,
     place_at,
 )
+from mac_runner.spec import MODELS, SETTINGS, STEP_LIMIT_S
 from mac_runner.types import EFFORT_KEYS, JsonValue
 
 
@@ -96,9 +86,9 @@ def _backend_sections(name: str, definition: ModelDefinition) -> Iterator[Proble
 
 def idle_fleet(experiment: Experiment) -> Iterator[Problem]:
     """The section `fleet` where no model uses it. Of a grid, another combination may use it."""
-    if experiment.fleet is not None and all(one.backend != FLEET for one in experiment.model_definitions.values()):
-        text = f"no model has the backend {FLEET!r}, so it changes nothing; leave it out, or write it into the profile"
-        yield Problem((FLEET,), f"{text} whose models use it")
+    if experiment.fleet is not None and all(one.backend != "fleet" for one in experiment.model_definitions.values()):
+        text = "no model has the backend 'fleet', so it changes nothing; leave it out, or write it into the profile"
+        yield Problem(("fleet",), f"{text} whose models use it")
 
 
 def _fleet(experiment: Experiment) -> Iterator[Problem]:
@@ -107,10 +97,12 @@ def _fleet(experiment: Experiment) -> Iterator[Problem]:
         return
     gpus, at_most = experiment.fleet.gpus, experiment.fleet.max_gpus
     if isinstance(gpus, tuple) and (twice := sorted(gpu for gpu, count in Counter(gpus).items() if count > 1)):
-        yield Problem((FLEET, "gpus"), f"lists {', '.join(map(str, twice))} twice; each GPU is one place")
+        yield Problem(("fleet", "gpus"), f"lists {', '.join(map(str, twice))} twice; each GPU is one place")
     asked = gpus if isinstance(gpus, int) else 0 if gpus == "auto" else len(gpus)
     if asked > at_most:
-        yield Problem((FLEET, "gpus"), f"asks for {asked}, and fleet.max_gpus is {at_most}; raise it, or ask for fewer")
+        yield Problem(
+            ("fleet", "gpus"), f"asks for {asked}, and fleet.max_gpus is {at_most}; raise it, or ask for fewer"
+        )
 
 
 def _prices(experiment: Experiment) -> Iterator[Problem]:
@@ -120,7 +112,7 @@ def _prices(experiment: Experiment) -> Iterator[Problem]:
     for name, definition in experiment.model_definitions.items():
         if definition.usd_per_mtok is None and definition.usd_per_hour is None:
             text = f"needs the price of every model, and {name!r} has none; write usd_per_mtok or usd_per_hour into"
-            yield Problem((LIMITS, "usd"), f"{text} model_definitions.{name}, or usd_per_hour: 0 if it is free")
+            yield Problem(("limits", "usd"), f"{text} model_definitions.{name}, or usd_per_hour: 0 if it is free")
 
 
 def _agents(experiment: Experiment) -> Iterator[Problem]:

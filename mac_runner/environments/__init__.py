@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from mac_runner.environments.base import Conversation, Environment, Policy, build_environment
+from mac_runner.environments.base import Conversation, Environment, Policy
+from mac_runner.environments.checked import build_environment
 
 __all__ = ["Conversation", "Environment", "Policy", "build_environment"]

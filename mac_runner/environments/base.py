@@ -9,21 +9,15 @@ contract for any environment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from mac_runner.environments.checked import CheckedEnvironment
-from mac_runner.errors import ConfigError, boundary
-from mac_runner.problems import Problem
-from mac_runner.steps import step_limit
+from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject, Lineup, Prompt, Receipt, Reply, Task, Turn
 
 SPEECH_CHARS_MAX: Final = 2_000
 """The longest speech of an agent."""
-
-if TYPE_CHECKING:
-    from mac_runner.config import Experiment
 
 Key = TypeVar("Key")
 Policy = Callable[[object, Random], str]
@@ -125,31 +119,3 @@ def player_of(kind: str, players: Mapping[str, Callable[[Any, Random], str]], na
         known = ", ".join(sorted(players)) or "none; give its class a mapping `players`"
         raise ConfigError(f"environment {kind} has no policy {name!r}; it has {known}")
     return players[name]
-
-
-def ignored_settings(experiment: Experiment, *, role: str, keys: Mapping[str, str]) -> Iterator[Problem]:
-    """Settings of agent definitions that change nothing in the environment of `experiment`.
-
-    Every agent there has the same `role`. `keys` are the ignored ones, dotted, with what to do instead.
-    """
-    where = f"changes nothing in the environment {experiment.conversation_config.environment!r}"
-    for index, agent in enumerate(experiment.agent_definitions):
-        path = ("agent_definitions", index)
-        if agent.role != role:
-            yield Problem((*path, "role"), f"found {agent.role!r}, which {where}; allowed: {role}")
-        written = agent.model_dump(exclude_defaults=True)
-        for key, instead in keys.items():
-            section, _, name = key.rpartition(".")
-            if name in (written.get(section, {}) if section else written):
-                yield Problem((*path, *key.split(".")), f"{where}; {instead}")
-
-
-def build_environment(experiment: Experiment) -> Environment:
-    """The environment that an experiment names. Raises ConfigError where its code is not here, or cannot play it."""
-    spec = experiment.spec
-    if experiment.is_builtin:
-        return spec.build(experiment)
-    with boundary(ConfigError, f"environment {experiment.conversation_config.environment} cannot be set up"):
-        limit = step_limit(experiment.conversation_config.step_limit_s)
-        environment: Environment = CheckedEnvironment(spec.build(experiment), spec.section, limit)
-    return environment

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
-from mac_runner.errors import ConversationError, MacRunnerError, ShortageError, name_of, text_of
-from mac_runner.steps import StepLimit
+from mac_runner.errors import ConfigError, ConversationError, MacRunnerError, ShortageError, boundary, name_of, text_of
+from mac_runner.steps import StepLimit, step_limit
 from mac_runner.types import JsonObject, Lineup, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
 
 if TYPE_CHECKING:
     from mac_runner.environments.base import Conversation, Environment, Policy
+    from mac_runner.registry import Experiment
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -27,6 +28,17 @@ _NUMBER_MAX: Final = 2**53
 """What every reader of JSON takes for a whole number."""
 _NOBODY: Final = frozenset[str]()
 _ROLES: Final = ("system", "user", "assistant")
+
+
+def build_environment(experiment: Experiment) -> Environment:
+    """The environment that an experiment names. Raises ConfigError where its code is not here, or cannot play it."""
+    spec = experiment.spec
+    if experiment.is_builtin:
+        return spec.build(experiment)
+    with boundary(ConfigError, f"environment {experiment.conversation_config.environment} cannot be set up"):
+        limit = step_limit(experiment.conversation_config.step_limit_s)
+        environment: Environment = CheckedEnvironment(spec.build(experiment), spec.section, limit)
+    return environment
 
 
 class CheckedEnvironment:

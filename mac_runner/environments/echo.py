@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
-from mac_runner.environments.base import Policy, ignored_settings, player_of
-from mac_runner.registry import EnvironmentSpec
+from mac_runner.environments.base import Policy, player_of
+from mac_runner.registry import EnvironmentSpec, ignored_settings
 from mac_runner.section import IDENTITY, Section
 from mac_runner.types import JsonObject, Lineup, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn, stable_hash
 

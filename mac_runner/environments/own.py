@@ -9,11 +9,10 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from mac_runner.environments.base import ignored_settings
 from mac_runner.environments.generators import Game, generator_spec
 from mac_runner.environments.generators.environment import NAMES, AuthorEnvironment
 from mac_runner.errors import ConfigError
-from mac_runner.registry import ENVIRONMENTS, EnvironmentSpec, environment_specs
+from mac_runner.registry import ENVIRONMENTS, EnvironmentSpec, environment_specs, ignored_settings
 from mac_runner.section import NAME_PATTERN, NoSettings, flaw_of_model
 
 ALLOWED: Final = (

@@ -33,10 +33,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from mac_runner.config.fleet import FleetConfig
 from mac_runner.fleet.lane import SLEEP_S, Lane
 from mac_runner.fleet.model import LaneSpec, LaneState
 from mac_runner.fleet.residency import Phase, Residency
+from mac_runner.spec import FleetConfig
 
 MEMORY_S: Final = 30.0
 """A lane that sleeps for so long and has not given its memory back is ended."""

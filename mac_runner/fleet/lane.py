@@ -30,8 +30,8 @@ import re
 from collections import deque
 from typing import Final
 
-from mac_runner.config.fleet import RestartConfig
 from mac_runner.fleet.model import LaneState
+from mac_runner.spec import RestartConfig
 
 REST_MAX_S: Final = 60.0
 """Rests between starts are 1, 2, 4 ... seconds, and no longer than this."""

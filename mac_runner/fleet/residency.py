@@ -29,8 +29,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from mac_runner.config.fleet import SwapConfig
 from mac_runner.fleet.model import LaneSpec
+from mac_runner.spec import SwapConfig
 
 BUSY_SHARE: Final = 0.25
 """A lane with an empty queue gives its seat away when less than this share of its slots is busy."""

@@ -26,7 +26,6 @@ from mac_runner.backends.fleet.settings import Fleet, FleetModelConfig, ModelLan
 from mac_runner.backends.own import own_player
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, Loaded, ModelDefinition
-from mac_runner.config.experiment import section_key
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.errors import ConfigError, MissingPackageError, ShortageError
 from mac_runner.plugins import loaded_plugin
@@ -230,7 +229,7 @@ def policy_of(setup: Setup, environment: Environment, model: str, name: str) -> 
 
     Raises ConfigError with the place that names it.
     """
-    key = section_key(setup.experiment.model_definitions[model].backend)
+    key = setup.experiment.model_definitions[model].settings_key
     code = setup.experiment.plugins.get(name)
     plugin = None if code is None else loaded_plugin("policies", name, code.sha256)
     with located(setup.loaded, ("model_definitions", model, key, "policy")):

@@ -15,7 +15,6 @@ from typing import Protocol, TypeVar
 from mac_runner.backends.fleet.settings import Fleet, FleetModelConfig
 from mac_runner.clock import Clock
 from mac_runner.config import FleetConfig
-from mac_runner.config.experiment import MODELS
 from mac_runner.errors import ConfigError, StoreError
 from mac_runner.fleet.layout import FleetPlan, LayoutError
 from mac_runner.fleet.model import LaneStatus, OnEvent
@@ -23,6 +22,7 @@ from mac_runner.fleet.planning import local_plan
 from mac_runner.problems import Problem, config_error, dotted
 from mac_runner.runs.engines import Engine, plan_engines
 from mac_runner.runs.setup import Setup, located
+from mac_runner.spec import MODELS
 from mac_runner.types import JsonObject
 
 _PlanT = TypeVar("_PlanT")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mac_runner.config import Experiment, Loaded, MetricCode, PluginCode, recorded
-from mac_runner.config.experiment import PLUGINS, SETTINGS
 from mac_runner.config.validation import own_settings
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
@@ -53,7 +52,7 @@ def recorded_experiment(run: Run) -> Loaded:
 def _refuse_uninstalled(run: Run) -> None:
     """Raises RunDirectoryError for an environment that is neither built in nor code that the run names."""
     resolved = run.resolved
-    conversation, plugins = (resolved.get(key) for key in ("conversation_config", PLUGINS))
+    conversation, plugins = (resolved.get(key) for key in ("conversation_config", "plugins"))
     name = conversation.get("environment") if isinstance(conversation, dict) else None
     if isinstance(name, str) and name not in ENVIRONMENTS and not (isinstance(plugins, dict) and name in plugins):
         raise RunDirectoryError(
@@ -250,7 +249,7 @@ def _trust(directory: Path) -> None:
                 "put that code back, or leave --trust out"
             )
     for path, text in own_settings(experiment, Opener(Path(), {})):
-        if path[0] == SETTINGS:  # What is played again needs the files of its environment, and none of its engines.
+        if path[0] == "settings":  # What is played again needs the files of its environment, and none of its engines.
             raise RunDirectoryError(
                 f"{directory}: the file that the run was played with is not here: {dotted(path)}: {text}, or leave "
                 "--trust out"

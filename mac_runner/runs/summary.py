@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mac_runner.config import recorded_decoding, recorded_speakers
-from mac_runner.config.experiment import REWARDS
 from mac_runner.data.rollouts import PROMPTS, SEAT_COLUMNS, TrainingRun, prompt_table
 from mac_runner.data.sources import Source, Sources, recorded_spec, sources_of
 from mac_runner.data.training import FORMATS as TRAINING_FORMATS
@@ -274,7 +273,7 @@ def _check_rewards(run: Source) -> None:
 
     Some agents and outcomes may lack a reward. So conversations are read until every weight has been seen.
     """
-    rewards = section(run.contents.resolved, REWARDS)
+    rewards = section(run.contents.resolved, "rewards")
     shaped = section(rewards, "shaped")
     unseen, seen = section(rewards, "total").keys() - shaped.keys(), {*shaped}
     for ended in run.conversations():

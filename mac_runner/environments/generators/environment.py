@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 from pydantic import BaseModel
 
-from mac_runner.environments.base import Conversation, Policy, ignored_settings, player_of
+from mac_runner.environments.base import Conversation, Policy, player_of
 from mac_runner.environments.generators.conversation import AskView, GeneratorConversation
 from mac_runner.environments.generators.replies import any_value
 from mac_runner.environments.generators.table import Script, Table
 from mac_runner.errors import ConfigError, boundary
 from mac_runner.measures import ResultsSpec
 from mac_runner.problems import Problem
-from mac_runner.registry import EnvironmentSpec
+from mac_runner.registry import EnvironmentSpec, ignored_settings
 from mac_runner.section import NoSettings
 from mac_runner.types import JsonObject, Lineup, Task
 

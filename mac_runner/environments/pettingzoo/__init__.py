@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.adapters.environment import IGNORED, AdapterEnvironment, need_package
 from mac_runner.environments.adapters.game import random_player
-from mac_runner.environments.base import ignored_settings
 from mac_runner.environments.pettingzoo.game import PettingzooConfig, is_in_library, module_of, opener_of
 from mac_runner.plugins import Code, find_plugin, named_version
 from mac_runner.problems import Problem
-from mac_runner.registry import EnvironmentSpec
+from mac_runner.registry import EnvironmentSpec, ignored_settings
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment

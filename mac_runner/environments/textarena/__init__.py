@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.adapters.environment import IGNORED, AdapterConfig, AdapterEnvironment, need_package
-from mac_runner.environments.base import ignored_settings
 from mac_runner.plugins import Code, named_version
-from mac_runner.registry import EnvironmentSpec
+from mac_runner.registry import EnvironmentSpec, ignored_settings
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from mac_runner.environments.base import ignored_settings
 from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig
 from mac_runner.problems import Problem
-from mac_runner.registry import EnvironmentSpec, Planned, Variant
+from mac_runner.registry import EnvironmentSpec, Planned, Variant, ignored_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
