@@ -1,4 +1,4 @@
-"""The backend `vllm`: one vLLM engine in this process for each entry of `model_definitions`, without a server."""
+"""The backend `vllm`: one `AsyncLLMEngine` in this process for each entry of `model_definitions`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """One vLLM engine in this process, behind the contract of a backend.
 
-vLLM's `AsyncLLM` runs the model in processes of its own and talks to them from the event loop. Threads do what would
-hold up the loop. One imports, starts and shuts down; it lives as long as the backend, because the engine's processes
-end with it. A few others render and tokenise prompts side by side.
+vLLM's `AsyncLLMEngine` runs the model in processes of its own and talks to them from the event loop. Threads do what
+would hold up the loop. One imports, starts and shuts down; it lives as long as the backend, because the engine's
+processes end with it. A few others render and tokenise prompts side by side.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class Capacity:
 
 
 def capacity_of(config: VllmConfig, engine: EngineConfig) -> Capacity:
-    """By tokens: as many requests as configured, while their tokens fit. Else as many as fit at full length."""
+    """By tokens: the effective `max_num_seqs`, while their tokens fit. Else as many as fit at full length."""
     copies = engine.parallel_config.data_parallel_size
     slots = engine.scheduler_config.max_num_seqs * copies
     tokens, context_tokens = cache_tokens(engine), engine.model_config.max_model_len
@@ -175,7 +175,7 @@ class Library:
 
     def __init__(self) -> None:
         self._arguments = import_module("vllm.engine.arg_utils")
-        self._engine = import_module("vllm.v1.engine.async_llm")
+        self._engine = import_module("vllm.engine.async_llm_engine")
         self._inputs = import_module("vllm.inputs")
         self._reasoning = import_module("vllm.reasoning")
         self._sampling = import_module("vllm.sampling_params")
@@ -202,7 +202,7 @@ class Library:
     def engine(self, config: EngineConfig, settings: Mapping[str, JsonValue]) -> Engine:
         # These two are not part of its configuration.
         more = {name: settings[name] for name in ("disable_log_stats", "enable_log_requests") if name in settings}
-        found: Engine = self._engine.AsyncLLM.from_vllm_config(config, **more)
+        found: Engine = self._engine.AsyncLLMEngine.from_vllm_config(config, **more)
         return found
 
     def tokenizer(self, config: EngineConfig) -> Tokenizer:
