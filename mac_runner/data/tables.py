@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from textwrap import wrap
 from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.environments.reading import thoughts
@@ -522,10 +521,9 @@ def _row(recorded: RecordedReply) -> dict[str, Cells]:
     }
 
 
-# What the tables hold, for programs (`_schema.json`, the metadata of Parquet) and for people (a page).
+# What the tables hold, for programs: `_schema.json`, and the metadata of Parquet.
 
 
-_PAGE_CHARS: Final = 100
 _ARROW: Final = {
     "text": "string",
     "integer": "int64",
@@ -575,19 +573,3 @@ def metadata_of(table: FlatTable, columns: Iterable[str] = ()) -> Mapping[str, s
         "mac_runner.key": ",".join(_key_of(table, columns)),
         "mac_runner.schema_version": str(SCHEMA_VERSION),
     }
-
-
-def schema_page(tables: Iterable[FlatTable]) -> Iterator[str]:
-    """The tables as lines of Markdown: a heading, what a row is, and a list of the columns."""
-    for table in tables:
-        optional = " Left out unless it is named." if table.is_optional else ""
-        key = ", ".join(f"`{name}`" for name in table.key)
-        yield from (f"### `{table.name}`", "", *_wrapped(f"{table.meaning}{optional} Key: {key}."), "")
-        for name, column in table.columns.items():
-            unit = f", {column.unit}" if column.unit else ""
-            yield from _wrapped(f"- `{name}` ({_ARROW[column.kind]}{unit}): {column.meaning}", "  ")
-        yield ""
-
-
-def _wrapped(text: str, indent: str = "") -> list[str]:
-    return wrap(text, _PAGE_CHARS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

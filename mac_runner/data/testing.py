@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from mac_runner.data.files import encoder
 from mac_runner.data.rollouts import TrainingRun, prompt_table
-from mac_runner.data.tables import LEFT_OUT, Ended, FlatTable, metadata_of, schema_page, tables_of
+from mac_runner.data.tables import LEFT_OUT, Ended, FlatTable, metadata_of, schema_json, tables_of
 from mac_runner.data.training import FORMATS, training_tables

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import chdir
 from pathlib import Path
-from typing import cast
+from textwrap import wrap
+from typing import Any, cast
 
 import duckdb
 
 from mac_runner.cli.process import Exit
-from mac_runner.data.testing import FlatTable, TrainingRun, prompt_table, schema_page, tables_of, training_tables
+from mac_runner.data.testing import FlatTable, TrainingRun, prompt_table, schema_json, tables_of, training_tables
 from mac_runner.environments import Environment
 from mac_runner.registry import environment_specs
 from mac_runner.store import Run
@@ -36,7 +37,7 @@ def queries(page: str) -> list[re.Match[str]]:
 
 def play(directory: Path) -> None:
     """Do what the page says comes before the queries."""
-    for words in commands(blocks(PAGE, "Ten queries")[0].text):
+    for words in commands(blocks(PAGE, "Queries")[0].text):
         words = [str(ROOT / word) if word.startswith("experiments/") else word for word in words]
         quiet = [] if words[0] == "export" else ["--quiet"]
         with chdir(directory), kept_signals():
@@ -53,36 +54,68 @@ def answer(query: str, directory: Path) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def without_times(output: str) -> str:
-    """An output without the cells of a last column that holds seconds."""
-    lines = output.splitlines()
-    return "\n".join(line.rsplit(maxsplit=1)[0] for line in lines) if lines[0].endswith("_s") else output.strip()
-
-
 def lists() -> str:
     """The lists of columns, of every run and of each environment."""
     specs = environment_specs()
     general = tables_of(None)
     run = TrainingRun(cast(Run, None), _no_environment, lambda _ended: ())
-    parts = ["", "## Of every run", "", *schema_page([*general.values(), prompt_table(_no_environment)])]
-    parts += ["## For trainers", "", *schema_page(training_tables(run).values())]
+    chapters = {
+        "Of every run": [*general.values(), prompt_table(_no_environment)],
+        "For trainers": [*training_tables(run).values()],
+    }
     for name, heading in (("town_of_salem", "Town of Salem"), ("discussion", "Discussions")):
         own = tables_of(known(specs[name].results)())
-        parts += [f"## {heading}", ""]
-        more = {table: _beyond(own[table], general[table]) for table in ("conversations", "agents")}
-        for table in more.values():
-            parts += [*schema_page([table._replace(meaning="Columns besides those of every run.")])]
-        parts += [*schema_page([table for each, table in own.items() if each not in general])]
-    return "\n".join(parts).replace("\n## ", "\n### ").replace("\n### `", "\n#### `")
+        more = [_beyond(own[table], general[table]) for table in ("conversations", "agents")]
+        chapters[heading] = [*more, *(table for each, table in own.items() if each not in general)]
+    parts = [""]
+    for heading, tables in chapters.items():
+        parts += [f"### {heading}"] if heading == "Of every run" else [f"### {heading}", ""]
+        for table in tables:
+            if heading == "Of every run" or table.name == "answers":
+                parts += ["", *described(table)]
+            else:
+                parts += named(table)
+        parts += [""]
+    return "\n".join(parts)
+
+
+def described(table: FlatTable) -> list[str]:
+    """A table as `_schema.json` has it: a heading, and its columns with their types and meanings."""
+    schema: Any = schema_json({table.name: table}, {})
+    lines = [f"#### `{table.name}`", "", *_wrapped(_heading(table)), ""]
+    for name, column in schema["tables"][table.name]["columns"].items():
+        unit = f", {column['unit']}" if "unit" in column else ""
+        if name != "conversation" or table.name == "conversations":
+            lines += _wrapped(f"- `{name}` ({column['type']}{unit}): {column['meaning']}", "  ")
+    return lines
+
+
+def named(table: FlatTable) -> list[str]:
+    """A table with the names of its columns, as an item of a list."""
+    return _wrapped(f"- **`{table.name}`**: {_heading(table)} Columns: {_named(table.columns)}.", "  ")
+
+
+def _heading(table: FlatTable) -> str:
+    optional = " Optional." if table.is_optional else ""
+    key = f" Key: {_named(table.key)}." if table.key else ""
+    return f"{table.meaning}{optional}{key}"
+
+
+def _beyond(table: FlatTable, general: FlatTable) -> FlatTable:
+    columns = {name: column for name, column in table.columns.items() if name not in general.columns}
+    return table._replace(columns=columns, meaning="More than of every run.", key=())
+
+
+def _named(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return wrap(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _no_environment() -> Environment:
     raise AssertionError
-
-
-def _beyond(table: FlatTable, general: FlatTable) -> FlatTable:
-    columns: Mapping[str, object] = general.columns
-    return table._replace(columns={name: one for name, one in table.columns.items() if name not in columns})
 
 
 def with_lists(page: str) -> str:

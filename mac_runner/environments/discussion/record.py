@@ -282,7 +282,7 @@ def _events(statement: Statement, state: DiscussionState) -> Iterator[Event]:
 
 ANSWER_COLUMNS: Final[Mapping[str, ExportColumn]] = {
     "conversation": ExportColumn("text", "the discussion"),
-    "task_id": ExportColumn("text", "the same, under its earlier name"),
+    "task_id": ExportColumn("text", "`conversation`, under its earlier name"),
     "index": ExportColumn("integer", "its number, from 0; in all combinations of a grid the same question"),
     "status": ExportColumn("text", "`finished` or `failed`; a summary counts answers of finished ones"),
     "seed": ExportColumn("integer", "the seed of the discussion"),
