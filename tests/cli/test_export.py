@@ -191,14 +191,6 @@ def test_a_transcript_that_is_damaged_stops_the_export_and_is_exported_once_it_i
     at_once(command).done("2 of 2")
 
 
-def test_the_page_has_every_column_in_its_order_and_words() -> None:
-    page = " ".join((ROOT / "docs" / "discussion.md").read_text(encoding="utf-8").split())
-
-    items = " ".join(f"- `{name}` ({column.kind}): {column.meaning}" for name, column in ANSWER_COLUMNS.items())
-
-    assert items in page
-
-
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of two conversations."""
