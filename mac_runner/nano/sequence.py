@@ -112,7 +112,7 @@ class StopChecker:
                 return Verdict(self._show(found.start), "stop", found.stop)
         if is_full:
             return Verdict(self._finish(), "length")
-        return Verdict(self._show(len(self.held_back) - self._num_doubtful()))
+        return Verdict(self._show(len(self.held_back) - num_doubtful(self.held_back, self.params.stop)))
 
     def is_final(self, token_id: int) -> bool:
         """Whether this token by itself ends a completion."""
@@ -132,15 +132,6 @@ class StopChecker:
         starts = ((self.held_back.find(stop), stop) for stop in self.params.stop)
         return min((_Found(start + len(stop), start, stop) for start, stop in starts if start >= 0), default=None)
 
-    def _num_doubtful(self) -> int:
-        """The number of characters at the end that could begin a stop text."""
-        text = self.held_back
-        longest = max((len(stop) for stop in self.params.stop), default=0)
-        for size in range(min(longest - 1, len(text)), 0, -1):
-            if any(stop.startswith(text[-size:]) for stop in self.params.stop):
-                return size
-        return 0
-
     def _show(self, num_chars: int) -> str:
         text, self.held_back = self.held_back[:num_chars], self.held_back[num_chars:]
         self.shown += text
@@ -152,6 +143,15 @@ class StopChecker:
         # Half a character at the end may have completed a stop text.
         found = self._first_stop()
         return self._show(len(self.held_back) if found is None else found.start)
+
+
+def num_doubtful(text: str, marks: tuple[str, ...]) -> int:
+    """The number of characters at the end of a text that could begin one of these marks."""
+    longest = max(map(len, marks), default=0)
+    for size in range(min(longest - 1, len(text)), 0, -1):
+        if any(mark.startswith(text[-size:]) for mark in marks):
+            return size
+    return 0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -183,7 +183,6 @@ class Sequence:
 
     @property
     def num_tokens(self) -> int:
-        """The tokens of prompt and completion."""
         return len(self.tokens)
 
     @property
@@ -193,7 +192,6 @@ class Sequence:
 
     @property
     def is_full(self) -> bool:
-        """Whether it has reached its limit."""
         return len(self.tokens) >= self.num_tokens_max
 
     def draw(self) -> float:
@@ -203,7 +201,6 @@ class Sequence:
         return self.drawn
 
     def append(self, token_id: int, logprob: float, top: tuple[TokenLogprob, ...], version: int) -> None:
-        """Add a generated token."""
         if not self.spans or self.spans[-1].version != version:
             self.spans.append(VersionSpan(version, len(self.logprobs)))
         self.tokens.append(token_id)

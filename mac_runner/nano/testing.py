@@ -54,10 +54,8 @@ from mac_runner.nano.sequence import Verdict
 from mac_runner.nano.server import BodyBudget, bound, serving
 from mac_runner.nano.server.answers import (
     LOT,
-    NDJSON,
     QUOTED_CHARS_MAX,
     JsonObject,
-    Refusal,
     RefusedError,
     Stream,
     encoded,
@@ -65,29 +63,33 @@ from mac_runner.nano.server.answers import (
     ollama_error,
     refusal_of,
 )
-from mac_runner.nano.server.bodies import BODY_BYTES_AT_ONCE_MAX, JSON_PARTS_MAX, Body, Parsed, parse_body
-from mac_runner.nano.server.gates import (
+from mac_runner.nano.server.app import STALL_S_MAX, Health, Metrics, ProgressWatch, Tally
+from mac_runner.nano.server.bodies import (
     BODIES_BYTES_MAX,
+    BODY_BYTES_AT_ONCE_MAX,
     BODY_BYTES_FREE,
     BODY_BYTES_MAX,
+    JSON_PARTS_MAX,
+    Body,
     BodyShare,
+    Parsed,
+    parse_body,
     require_length_within_bounds,
 )
 from mac_runner.nano.server.lifecycle import DESCRIPTORS_KEPT, Listener, connections_within, is_loopback
-from mac_runner.nano.server.metrics import STALL_S_MAX, Health, Metrics, ProgressWatch, Tally
 from mac_runner.nano.server.ollama import (
     OLLAMA_DEFAULTS,
     ChatRequest,
-    Course,
     GenerateRequest,
-    OllamaEnvelope,
     OllamaMessage,
+    OllamaWriter,
     Options,
-    ShowRequest,
+    Said,
+    Stage,
+    ThoughtParser,
 )
-from mac_runner.nano.server.openai import ChatBody, ChatMessage, CompletionBody, Envelope, events_of, usage
-from mac_runner.nano.server.service import ANY_OBJECT, WRITE_BYTES_MAX, Chat, Generation, Job
-from mac_runner.nano.server.thoughts import Said, Stage, ThoughtParser
+from mac_runner.nano.server.openai import ChatBody, ChatMessage, CompletionBody, OpenaiWriter, usage
+from mac_runner.nano.server.service import ANY_OBJECT, WRITE_BYTES_MAX, Chat, Course, Generation, Job, Piece
 from mac_runner.nano.tokenizer import TextStream
 from mac_runner.nano.torch_attention import FREE_SCORES, first_key, rectangles
 from mac_runner.nano.weight_transfer import TransferGroup, alongside, parse_address, receive

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from mac_runner.nano import EngineConfig, EngineStats
-from mac_runner.nano.server import BodyBudget, Service, Times, bound, build_app, open_service, serving
+from mac_runner.nano.server import BodyBudget, Service, bound, build_app, open_service, serving
 
 MODEL = "tiny"
-TIMES = Times(unix_s=time.time, monotonic_s=time.monotonic, sleep=asyncio.sleep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +61,7 @@ async def served(
     )
     with bound("127.0.0.1", port) as listener:
         port = listener.getsockname()[1]
-        async with open_service(config, times=TIMES, name=MODEL) as service:
+        async with open_service(config, name=MODEL) as service:
             app = build_app(service, admin_key=admin_key, api_key=api_key, budget=budget)
             give_up = service.engine.shutdown
             async with serving(app, listener, connections_max=1000, give_up=give_up, grace_s=grace_s):

@@ -1,19 +1,4 @@
-"""What the server answers: JSON in one piece, streams that end when the client leaves, and refusals.
-
-| what happened | status |
-|---|---|
-| a body that is not JSON, a field that is unknown or out of range, a constraint that cannot be followed | 400 |
-| a prompt that does not fit the context | 400, `context_length_exceeded` |
-| a wrong key, or none where one is needed | 401 |
-| a path or a model that is not here | 404 |
-| a body that does not arrive, or is too large | 408, 413 |
-| the bodies of all requests together take up the memory kept for them | 503, `server_busy`, with Retry-After |
-| as many requests waiting as may wait | 429 with Retry-After |
-| weights that the engine cannot take | 400 `weights_mismatch`, 409 `stale_version` or `update_in_progress`, |
-| | 502 `broadcast_failed` |
-| the model computed NaN or an infinity | 500 |
-| an engine that has stopped, or gave the request up | 503 |
-"""
+"""What the server answers: JSON in one piece, streams that end when the client leaves, and refusals."""
 
 from __future__ import annotations
 
@@ -21,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -48,9 +32,8 @@ from mac_runner.nano.errors import (
     WrongShapeError,
 )
 
-SSE: Final = "text/event-stream; charset=utf-8"
-NDJSON: Final = "application/x-ndjson"
-INTERNAL_ERROR_STATUS: Final = 500
+SERVER_ERROR: Final = "server_error"
+_INVALID: Final = "invalid_request_error"
 CLIENT_GONE_STATUS: Final = 499
 """Never sent; proxies count a client that left under this status."""
 QUOTED_CHARS_MAX = 300
@@ -60,7 +43,6 @@ LOT = 64
 _SHORT = 256
 RETRY_AFTER_S = 1
 """What a client should wait when the queue is full."""
-_OLLAMA_PREFIX: Final = "/api/"
 _UNAUTHORIZED: Final = 401
 # An iterator is written as a list.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=list)
@@ -83,7 +65,6 @@ def encoded(content: object) -> bytes:
 
 
 def answer(content: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """An answer in one piece."""
     return Response(encoded(content), status_code=status, headers=headers, media_type="application/json")
 
 
@@ -129,7 +110,6 @@ class Stream(Response):
         self._pieces = pieces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
         async with aclosing(self._pieces):
             try:
                 await unless_gone(receive, self._send(send))
@@ -163,120 +143,93 @@ async def _watch(receive: Receive) -> None:
     raise ClientGoneError("the client left")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RefusedError(NanoError):
     """Why a request is not served. `kind` and `code` are OpenAI's words, `field` is the part of the request at fault.
 
     With `hangs_up` the connection is closed after the answer: what follows on it cannot be separated from the body.
     """
 
-    status: int
-    message: str
-    kind: str = "invalid_request_error"
-    code: str | None = None
-    field: str | None = None
-    retry_after_s: int | None = None
-    hangs_up: bool = False
-
-
-class RefusedError(NanoError):
-    """A request that the server does not pass on to the engine."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        kind: str = _INVALID,
+        code: str | None = None,
+        *,
+        field: str | None = None,
+        retry_after_s: int | None = None,
+        hangs_up: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.code = code
+        self.field = field
+        self.retry_after_s = retry_after_s
+        self.hangs_up = hangs_up
 
 
 class ClientGoneError(NanoError):
     """The client has left."""
 
 
-def refusal_of(error: NanoError) -> Refusal:
-    """The refusal that a client gets for an error."""
+def invalid(message: str, field: str | None = None) -> RefusedError:
+    """The refusal of a request that is wrong, or asks for what the server does not have."""
+    return RefusedError(400, message, field=field)
+
+
+_MISFIT = (400, _INVALID, "weights_mismatch")
+_REFUSALS: dict[type[Exception], tuple[int, str, str | None]] = {
+    ClientGoneError: (CLIENT_GONE_STATUS, "client_gone", None),
+    QueueFullError: (429, "rate_limit_error", "rate_limit_exceeded"),
+    PromptTooLongError: (400, _INVALID, "context_length_exceeded"),
+    NonFiniteLogitsError: (500, SERVER_ERROR, "non_finite_logits"),
+    EngineStoppedError: (503, SERVER_ERROR, "engine_stopped"),
+    StaleVersionError: (409, _INVALID, "stale_version"),
+    UpdateInProgressError: (409, _INVALID, "update_in_progress"),
+    WeightUpdateError: (502, SERVER_ERROR, "broadcast_failed"),
+    MissingTensorError: _MISFIT,
+    UnexpectedTensorError: _MISFIT,
+    WrongShapeError: _MISFIT,
+    WrongDtypeError: _MISFIT,
+    NonFiniteWeightError: _MISFIT,
+    RequestError: (400, _INVALID, None),
+    ModelError: (400, _INVALID, None),
+    ConfigError: (400, _INVALID, None),
+    NanoError: (500, SERVER_ERROR, None),
+}
+"""The status, kind and code of each error; of a class that is not here, those of its base."""
+
+
+def refusal_of(error: NanoError) -> RefusedError:
+    """What a client gets for an error."""
+    if isinstance(error, RefusedError):
+        return error
+    status, kind, code = next(_REFUSALS[each] for each in type(error).__mro__ if each in _REFUSALS)
     message = shortened(str(error))
-    match error:
-        case RefusedError():
-            return error.refusal
-        case ClientGoneError():
-            return Refusal(status=CLIENT_GONE_STATUS, message=message, kind="client_gone")
-        case QueueFullError():
-            return Refusal(
-                status=429,
-                message=message,
-                kind="rate_limit_error",
-                code="rate_limit_exceeded",
-                retry_after_s=RETRY_AFTER_S,
-            )
-        case PromptTooLongError():
-            message = f"the request exceeds the context: {message}"
-            return Refusal(status=400, message=message, code="context_length_exceeded")
-        case NonFiniteLogitsError():
-            return Refusal(status=500, message=message, kind="server_error", code="non_finite_logits")
-        case EngineStoppedError():
-            return Refusal(status=503, message=message, kind="server_error", code="engine_stopped")
-        case StaleVersionError():
-            return Refusal(status=409, message=message, code="stale_version")
-        case UpdateInProgressError():
-            return Refusal(status=409, message=message, code="update_in_progress")
-        case WeightUpdateError():
-            return Refusal(status=502, message=message, kind="server_error", code="broadcast_failed")
-        case MissingTensorError() | UnexpectedTensorError() | WrongShapeError():
-            return Refusal(status=400, message=message, code="weights_mismatch")
-        case WrongDtypeError() | NonFiniteWeightError():
-            return Refusal(status=400, message=message, code="weights_mismatch")
-        case RequestError() | ModelError() | ConfigError():
-            return Refusal(status=400, message=message)
-        case _:
-            return Refusal(status=500, message=message, kind="server_error")
+    if isinstance(error, PromptTooLongError):
+        message = f"the request exceeds the context: {message}"
+    wait_s = RETRY_AFTER_S if isinstance(error, QueueFullError) else None
+    return RefusedError(status, message, kind, code, retry_after_s=wait_s)
 
 
 def shortened(message: str) -> str:
-    """A message, cut to QUOTED_CHARS_MAX characters."""
     return message if len(message) <= QUOTED_CHARS_MAX else f"{message[: QUOTED_CHARS_MAX - 1]}…"
 
 
-def unknown_model(name: str) -> RefusedError:
-    """The refusal of a model that is not here, in the words that clients of Ollama look for."""
-    return RefusedError(
-        Refusal(
-            status=404,
-            message=f"model {name[:QUOTED_CHARS_MAX]!r} not found",
-            kind="not_found_error",
-            code="model_not_found",
-            field="model",
-        )
-    )
-
-
-def invalid(message: str, field: str | None = None) -> RefusedError:
-    """The refusal of a request that is wrong, or asks for what the server does not have."""
-    return RefusedError(Refusal(status=400, message=message, field=field))
-
-
-def given_up(reason: str) -> RefusedError:
-    """The refusal of a request that the engine ended before it was finished."""
-    message = f"the request was ended before it was finished: {reason}"
-    return RefusedError(Refusal(status=503, message=message, kind="server_error", code="aborted"))
-
-
-def openai_error(refusal: Refusal) -> JsonObject:
-    """An error as OpenAI's clients read it."""
+def openai_error(refusal: RefusedError) -> JsonObject:
     error = {"message": refusal.message, "type": refusal.kind, "param": refusal.field, "code": refusal.code}
     return {"error": error}
 
 
-def ollama_error(refusal: Refusal) -> JsonObject:
-    """An error as Ollama's clients read it."""
+def ollama_error(refusal: RefusedError) -> JsonObject:
     return {"error": refusal.message}
 
 
-def refusal_answer(scope: Scope, refusal: Refusal) -> Response:
+def refusal_answer(scope: Scope, refusal: RefusedError) -> Response:
     """The answer to the request in `scope`, in the words of the interface that its path belongs to."""
-    write = ollama_error if scope["path"].startswith(_OLLAMA_PREFIX) else openai_error
-    return answer(write(refusal), status=refusal.status, headers=_headers(scope, refusal))
-
-
-def _headers(scope: Scope, refusal: Refusal) -> dict[str, str]:
+    write = ollama_error if scope["path"].startswith("/api/") else openai_error
     headers = {}
     if refusal.retry_after_s is not None:
         headers["Retry-After"] = str(refusal.retry_after_s)
@@ -285,4 +238,4 @@ def _headers(scope: Scope, refusal: Refusal) -> dict[str, str]:
     # A client that waits for leave to send its body may send it or not, so the start of its next request is unknown.
     if refusal.hangs_up or "expect" in Headers(scope=scope):
         headers["Connection"] = "close"
-    return headers
+    return answer(write(refusal), status=refusal.status, headers=headers)

@@ -11,7 +11,6 @@ import asyncio
 import resource
 import signal
 import socket
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import NanoError
 from mac_runner.nano.parallel.world import ALONE, World
 from mac_runner.nano.server.app import build_app
-from mac_runner.nano.server.service import Times, open_service
+from mac_runner.nano.server.service import open_service
 
 SHUTDOWN_GRACE_S = 10
 SHUTDOWN_ANSWER_S = 5
@@ -43,9 +42,7 @@ DESCRIPTORS_LAST = 32
 IDLE_S_MAX = 30.0
 """How long a connection may be without a request; a request begins when all its headers are there."""
 CROWD_SHARE = 0.75
-"""Of all connections that there may be; with more of them, those without a whole request are closed, the longest idle
-first.
-"""
+"""Of all connections that there may be. Beyond it those without a whole request are closed, the longest idle first."""
 BACKLOG = 2048
 """Connections that wait to be accepted."""
 
@@ -74,16 +71,18 @@ async def serve(config: EngineConfig, address: Address, world: World = ALONE) ->
 
     Raises NanoError when the model cannot be loaded, OSError when the address is not available, and UnguardedError.
     """
-    times = Times(unix_s=time.time, monotonic_s=time.monotonic, sleep=asyncio.sleep)
     with bound(address.host, address.port) as listener:
         _require_key(address, listener.getsockname()[0])
-        _require_descriptors()
-        async with open_service(config, times=times, name=address.name, world=world) as service:
+        if (limit := descriptor_limit()) is not None and limit <= DESCRIPTORS_KEPT:
+            raise OSError(f"{limit} file descriptors leave none for connections: raise their limit (`ulimit -Hn`)")
+        async with open_service(config, name=address.name, world=world) as service:
             app = build_app(service, admin_key=address.admin_key, api_key=address.api_key)
             give_up = service.engine.shutdown
             async with serving(app, listener, connections_max=_connections_max(config), give_up=give_up):
                 with _stop_signal() as stop:
-                    click.echo(f"serving {service.card.name} at {_url(*listener.getsockname()[:2])}", err=True)
+                    host, port = listener.getsockname()[:2]
+                    shown = f"[{host}]" if ":" in host else host
+                    click.echo(f"serving {service.card.name} at http://{shown}:{port}", err=True)
                     await stop.wait()
 
 
@@ -94,17 +93,6 @@ def _require_key(address: Address, bound_to: str) -> None:
             f"--host {address.host} lets in more than this machine. Set --api-key-env VARIABLE, the environment "
             "variable with a key that clients must bring, or --open to serve everybody who can reach it"
         )
-
-
-def _require_descriptors() -> None:
-    """Raise OSError where this process may hold so few that none is left for a connection."""
-    limit = descriptor_limit()
-    if limit is not None and limit <= DESCRIPTORS_KEPT:
-        raise OSError(f"{limit} file descriptors leave none for connections: raise their limit (`ulimit -Hn`)")
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _connections_max(config: EngineConfig) -> int:
@@ -262,7 +250,6 @@ class _Server(uvicorn.Server):
         self._waiting_since = dict[tuple[Any, Any, int, bool], float]()
 
     async def on_tick(self, counter: int) -> bool:
-        """Called ten times a second."""
         if counter % 10 == 0 or len(self.server_state.connections) > self._crowd:
             self._close_idle(asyncio.get_running_loop().time())
         return await super().on_tick(counter)
@@ -294,5 +281,4 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Catch none."""
         yield

@@ -8,30 +8,31 @@ first of them: all that training needs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Annotated, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 from fastapi import Request, Response
 from pydantic import Field, JsonValue
 from pydantic_core import from_json
 
 from mac_runner.nano.sampling_params import SamplingParams
-from mac_runner.nano.sequence import Delta, TokenLogprob, TrainingSample, VersionSpan
-from mac_runner.nano.server.answers import (
-    SSE,
-    JsonObject,
-    Stream,
-    answer,
-    encoded,
-    invalid,
-    long_answer,
-    openai_error,
-    unless_gone,
+from mac_runner.nano.sequence import TokenLogprob, TrainingSample, VersionSpan
+from mac_runner.nano.server.answers import JsonObject, RefusedError, answer, encoded, invalid, openai_error
+from mac_runner.nano.server.bodies import MESSAGES_MAX, TOP_LOGPROBS_MAX, Body, Many, require_absent
+from mac_runner.nano.server.service import (
+    ANY_OBJECT,
+    Chat,
+    Course,
+    Job,
+    Piece,
+    SamplingBody,
+    Service,
+    answered,
+    message_of,
+    schema_text,
 )
-from mac_runner.nano.server.bodies import MESSAGES_MAX, TOP_LOGPROBS_MAX, Body, Many, read_request, require_absent
-from mac_runner.nano.server.service import ANY_OBJECT, Chat, Generation, Job, Piece, Service, overlaid, schema_text
 from mac_runner.nano.tokenizer import Tokenizer
 
 PROMPTS_MAX = 256
@@ -48,7 +49,6 @@ Prompts = (
 Spell = Callable[[int], str]
 LOGPROB_MIN = -9999.0
 """OpenAI's value for an impossible token; JSON has no infinity."""
-_DONE = b"data: [DONE]\n\n"
 
 
 class StreamOptions(Body):
@@ -103,7 +103,6 @@ class ToolCall(Body):
     function: CalledFunction
 
     def plain(self) -> JsonObject:
-        """The call for a template, which is given arguments as an object."""
         try:
             arguments = from_json(self.function.arguments)
         except ValueError as error:
@@ -127,38 +126,28 @@ class ChatMessage(Body):
     function_call: None = None
 
     def plain(self) -> JsonObject:
-        """The message for a template."""
         if self.content is None and self.role != "assistant":
             raise invalid(f"content is missing in a message of role {self.role!r}", "messages")
         content = self.content or ""
         text = content if isinstance(content, str) else "".join(part.text for part in content)
-        more = {
-            "name": self.name,
-            "tool_calls": [call.plain() for call in self.tool_calls or ()],
-            "tool_call_id": self.tool_call_id,
-        }
         role = "system" if self.role == "developer" else self.role
-        return {"role": role, "content": text, **{name: value for name, value in more.items() if value}}
+        calls = [call.plain() for call in self.tool_calls or ()]
+        return message_of(role, text, name=self.name, tool_calls=calls, tool_call_id=self.tool_call_id)
 
 
-class OpenaiBody(Body):
+class OpenaiBody(SamplingBody):
     """The fields of both chat and text completions."""
 
     model: str
     temperature: Annotated[float | None, Field(ge=0, le=100)] = None
-    top_p: Annotated[float | None, Field(gt=0, le=1)] = None
-    max_tokens: Annotated[int | None, Field(ge=1)] = None
-    n: Annotated[int | None, Field(ge=1, le=SAMPLES_MAX)] = None
-    stop: str | Annotated[Many[str], Field(max_length=64)] | None = None
-    seed: int | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     presence_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
     frequency_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
+    max_tokens: Annotated[int | None, Field(ge=1)] = None
+    n: Annotated[int | None, Field(ge=1, le=SAMPLES_MAX)] = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
     # vLLM's.
-    top_k: Annotated[int | None, Field(ge=-1)] = None
-    min_p: Annotated[float | None, Field(ge=0, le=1)] = None
-    repetition_penalty: Annotated[float | None, Field(gt=0)] = None
     stop_token_ids: Many[int] | None = None
     ignore_eos: bool | None = None
     structured_outputs: StructuredOutputs | None = None
@@ -173,26 +162,43 @@ class OpenaiBody(Body):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
 
-    @property
-    def num_samples(self) -> int:
-        """The completions of each prompt."""
-        return self.n or 1
+    unsupported: ClassVar[tuple[str, ...]] = ("logit_bias", "store")
 
-    @property
-    def conversation(self) -> str | None:
-        """What the client names the requests by that begin alike: its key for the prompt cache, or else the user."""
-        return self.prompt_cache_key or self.user or None
-
-    def require_heard(self) -> None:
-        """Refuse what would have no effect, or is not supported."""
-        require_absent(self, "logit_bias", "store")
+    def job_of(self, *prompts: str | tuple[int, ...] | Chat, params: SamplingParams, limit: int | None) -> Job:
+        """The job of these prompts, of so many tokens at most. Raises RefusedError for what cannot be honoured."""
+        require_absent(self, *self.unsupported)
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options needs stream: true", "stream_options")
+        return Job(
+            prompts=prompts,
+            params=self._constrained(params),
+            limit=limit,
+            num_samples=self.n or 1,
+            # What the client names the requests by that begin alike.
+            conversation=self.prompt_cache_key or self.user or None,
+        )
 
-    @property
-    def includes_usage(self) -> bool:
-        """Whether a stream ends with the token counts."""
-        return self.stream_options is not None and self.stream_options.include_usage
+    def _constrained(self, params: SamplingParams) -> SamplingParams:
+        """`params` with the form that the reply is held to."""
+        wanted, form = self.structured_outputs, self.response_format
+        if wanted is not None:
+            if wanted.json_object and (wanted.json_schema is not None or wanted.choice):
+                raise invalid("a reply is held to one of json, json_object and choice", "structured_outputs")
+            schema = ANY_OBJECT if wanted.json_object else None
+            if wanted.json_schema is not None:
+                schema = schema_text(wanted.json_schema)
+            params = replace(params, json_schema=schema, choices=wanted.choice or ())
+        if form is None:
+            return params
+        if (form.type == "json_schema") != (form.json_schema is not None):
+            rule = "needs" if form.json_schema is None else "cannot have"
+            raise invalid(f"response_format of type {form.type} {rule} json_schema", "response_format.json_schema")
+        if form.type == "text":
+            return params
+        if params.is_constrained:
+            raise invalid("response_format and structured_outputs cannot be had together", "response_format")
+        schema = ANY_OBJECT if form.json_schema is None else schema_text(form.json_schema.json_schema)
+        return replace(params, json_schema=schema)
 
 
 class ChatBody(OpenaiBody):
@@ -202,7 +208,6 @@ class ChatBody(OpenaiBody):
     max_completion_tokens: Annotated[int | None, Field(ge=1)] = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int | None, Field(ge=0, le=TOP_LOGPROBS_MAX)] = None
-    response_format: ResponseFormat | None = None
     chat_template_kwargs: dict[str, JsonValue] | None = None
     modalities: Many[Literal["text"]] | None = None
     # Refused unless they ask for nothing.
@@ -214,32 +219,18 @@ class ChatBody(OpenaiBody):
     tool_choice: Literal["none", "auto"] | None = None
     parallel_tool_calls: bool | None = None
 
+    unsupported: ClassVar[tuple[str, ...]] = (*OpenaiBody.unsupported, "tools", "functions", "audio", "prediction")
+
     def job(self, defaults: SamplingParams) -> Job:
         """The job for the engine; `defaults` hold where the request leaves a setting open."""
-        self.require_heard()
-        require_absent(self, "tools", "functions", "audio", "prediction")
         if self.top_logprobs and not self.logprobs:
             raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
-        self._require_variables()
-        limit = self.max_completion_tokens or self.max_tokens
-        params = replace(_params(self, defaults), top_logprobs=self.top_logprobs or 0)
-        return Job(
-            prompts=(
-                Chat(
-                    messages=tuple(message.plain() for message in self.messages),
-                    variables=self.chat_template_kwargs or {},
-                ),
-            ),
-            params=_held(params if limit is None else replace(params, max_tokens=limit), self.response_format),
-            num_samples=self.num_samples,
-            is_open_ended=limit is None,
-            conversation=self.conversation,
-        )
-
-    def _require_variables(self) -> None:
-        for name in Tokenizer.reserved_variables & (self.chat_template_kwargs or {}).keys():
-            field = f"chat_template_kwargs.{name}"
-            raise invalid(f"{field} cannot be set: the name means something else in every template", field)
+        variables = self.chat_template_kwargs or {}
+        for name in Tokenizer.reserved_variables & variables.keys():
+            place = f"chat_template_kwargs.{name}"
+            raise invalid(f"{place} cannot be set: the name means something else in every template", place)
+        chat = Chat(messages=tuple(message.plain() for message in self.messages), variables=variables)
+        return self.job_of(chat, params=self.params(defaults), limit=self.max_completion_tokens or self.max_tokens)
 
 
 class CompletionBody(OpenaiBody):
@@ -248,123 +239,81 @@ class CompletionBody(OpenaiBody):
     prompt: Prompts
     logprobs: Annotated[int | None, Field(ge=0, le=TOP_LOGPROBS_MAX)] = None
     best_of: int | None = None
-    response_format: ResponseFormat | None = None
     # Refused unless they ask for nothing.
     echo: bool | None = None
     suffix: str | None = None
 
+    unsupported: ClassVar[tuple[str, ...]] = (*OpenaiBody.unsupported, "echo", "suffix")
+
     def job(self, defaults: SamplingParams) -> Job:
         """The job for the engine; `defaults` hold where the request leaves a setting open."""
-        self.require_heard()
-        require_absent(self, "echo", "suffix")
-        if self.best_of not in (None, self.num_samples):
+        if self.best_of not in (None, self.n or 1):
             raise invalid("best_of is not supported by this server: ask for n and choose", "best_of")
-        params = replace(
-            _params(self, defaults), max_tokens=self.max_tokens or COMPLETION_TOKENS, top_logprobs=self.logprobs or 0
-        )
-        return Job(
-            prompts=_prompts(self.prompt),
-            params=_held(params, self.response_format),
-            num_samples=self.num_samples,
-            conversation=self.conversation,
-        )
+        # Where there are several, all are of one kind, and there may be millions of tokens.
+        is_one = isinstance(self.prompt, str) or isinstance(self.prompt[0], int)
+        prompts = cast("tuple[str | Tokens, ...]", (self.prompt,) if is_one else self.prompt)
+        params = replace(self.params(defaults), top_logprobs=self.logprobs or 0)
+        return self.job_of(*prompts, params=params, limit=self.max_tokens or COMPLETION_TOKENS)
 
 
-def _prompts(prompt: Prompts) -> tuple[str | tuple[int, ...], ...]:
-    """One prompt or many, as text or tokens."""
-    if isinstance(prompt, str):
-        return (prompt,)
-    # All are of one kind, and there may be millions.
-    return cast("tuple[str | Tokens, ...]", (prompt,) if isinstance(prompt[0], int) else prompt)
-
-
-def _params(body: OpenaiBody, defaults: SamplingParams) -> SamplingParams:
-    """All settings but the length of a completion and its form."""
-    given = {
-        "temperature": body.temperature,
-        "top_p": body.top_p,
-        "top_k": None if body.top_k is None else max(body.top_k, 0),
-        "min_p": body.min_p,
-        "repetition_penalty": body.repetition_penalty,
-        "presence_penalty": body.presence_penalty,
-        "frequency_penalty": body.frequency_penalty,
-        "seed": body.seed,
-        "ignore_eos": body.ignore_eos,
-        "stop": (body.stop,) if isinstance(body.stop, str) else body.stop,
-        "stop_token_ids": None if body.stop_token_ids is None else frozenset(body.stop_token_ids),
-    }
-    params = overlaid(defaults, given)
-    wanted = body.structured_outputs
-    if wanted is None:
-        return params
-    if wanted.json_object and (wanted.json_schema is not None or wanted.choice):
-        raise invalid("a reply is held to one of json, json_object and choice", "structured_outputs")
-    schema = ANY_OBJECT if wanted.json_object else None
-    if wanted.json_schema is not None:
-        schema = schema_text(wanted.json_schema)
-    return replace(params, json_schema=schema, choices=wanted.choice or ())
-
-
-def _held(params: SamplingParams, form: ResponseFormat | None) -> SamplingParams:
-    """`params` with the constraint of a `response_format`."""
-    if form is not None and form.json_schema is not None and form.type != "json_schema":
-        raise invalid("json_schema needs the type json_schema", "response_format.json_schema")
-    if form is None or form.type == "text":
-        return params
-    if params.is_constrained:
-        raise invalid("response_format and structured_outputs cannot be had together", "response_format")
-    if form.type == "json_object":
-        return replace(params, json_schema=ANY_OBJECT)
-    if form.json_schema is None:
-        raise invalid("response_format of type json_schema needs json_schema", "response_format.json_schema")
-    return replace(params, json_schema=schema_text(form.json_schema.json_schema))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
-    """The head of all objects of one answer. `spell` writes a token; `logprobs` and `token_ids` say what to include."""
+@dataclass(slots=True, kw_only=True)
+class OpenaiWriter:
+    """The objects of one answer. `spell` writes a token; the answer `is_long` if it has log-probabilities."""
 
     id: str
     created: int
     model: str
     is_chat: bool
     spell: Spell
-    logprobs: bool = False
-    token_ids: bool = False
+    is_long: bool = False
+    has_token_ids: bool = False
+    has_usage: bool = False
+    media_type: str = "text/event-stream; charset=utf-8"
+    _num_chars: Counter[int] = field(default_factory=Counter)
+    """Of each completion that a stream has begun; for the offsets in a text."""
+
+    def whole(self, samples: Sequence[TrainingSample], course: Course | None = None) -> JsonObject:
+        """The answer in one piece; the samples of each prompt are consecutive."""
+        del course
+        kind = "chat.completion" if self.is_chat else "text_completion"
+        body = self._head(kind) | {"choices": [self._choice(index, sample) for index, sample in enumerate(samples)]}
+        if self.is_chat and self.has_token_ids:
+            body["prompt_token_ids"] = list(samples[0].prompt_tokens)
+        return body | {"usage": usage(samples)}
+
+    def piece(self, piece: Piece) -> bytes:
+        return _event(self.chunk(piece))
+
+    def chunk(self, piece: Piece) -> JsonObject:
+        """A piece of a stream. The first of a chat's completion has its role, each of a text where it begins."""
+        index, delta = piece
+        text_offset = self._num_chars[index]
+        choice: JsonObject = {"index": index, "finish_reason": delta.sample.finish_reason if delta.sample else None}
+        if self.is_chat:
+            role = {} if index in self._num_chars else {"role": "assistant"}
+            choice["delta"] = {**role, "content": delta.text}
+        else:
+            choice["text"] = delta.text
+        choice["logprobs"] = self._logprobs(delta.token_ids, delta.logprobs, delta.top_logprobs, text_offset)
+        spelt = map(self.spell, delta.token_ids) if self.is_long and not self.is_chat else ()
+        self._num_chars[index] += sum(map(len, spelt))
+        if self.has_token_ids:
+            choice["token_ids"] = list(delta.token_ids)
+        return self._chunk_head() | {"choices": [choice]}
+
+    def end(self, samples: Sequence[TrainingSample], course: Course | None = None) -> bytes:
+        del course
+        counts = _event(self._chunk_head() | {"choices": [], "usage": usage(samples)}) if self.has_usage else b""
+        return counts + b"data: [DONE]\n\n"
+
+    def error(self, refusal: RefusedError) -> bytes:
+        return _event(openai_error(refusal))
 
     def _head(self, kind: str) -> JsonObject:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
-    def whole(self, prompts: Sequence[tuple[int, ...]], samples: Sequence[TrainingSample]) -> JsonObject:
-        """The answer in one piece; the samples of each prompt are consecutive."""
-        kind = "chat.completion" if self.is_chat else "text_completion"
-        body = self._head(kind) | {"choices": [self._choice(index, sample) for index, sample in enumerate(samples)]}
-        if self.is_chat and self.token_ids:
-            body["prompt_token_ids"] = list(prompts[0])
-        return body | {"usage": usage(prompts, samples)}
-
-    def num_chars(self, delta: Delta) -> int:
-        """The characters by which a piece moves the next `text_offset`; 0 for answers without offsets."""
-        return sum(len(self.spell(each)) for each in delta.token_ids) if self.logprobs and not self.is_chat else 0
-
-    def chunk(self, index: int, delta: Delta, *, is_first: bool, text_offset: int = 0) -> JsonObject:
-        """A piece of a stream, which begins `text_offset` characters after the prompt."""
-        sample = delta.sample
-        choice: JsonObject = {"index": index, "finish_reason": None if sample is None else sample.finish_reason}
-        if self.is_chat:
-            choice["delta"] = {**({"role": "assistant"} if is_first else {}), "content": delta.text}
-        else:
-            choice["text"] = delta.text
-        choice["logprobs"] = self._logprobs(delta.token_ids, delta.logprobs, delta.top_logprobs, text_offset)
-        if self.token_ids:
-            choice["token_ids"] = list(delta.token_ids)
-        kind = "chat.completion.chunk" if self.is_chat else "text_completion"
-        return self._head(kind) | {"choices": [choice]}
-
-    def last_chunk(self, prompts: Sequence[tuple[int, ...]], samples: Sequence[TrainingSample]) -> JsonObject:
-        """The end of a stream with token counts."""
-        kind = "chat.completion.chunk" if self.is_chat else "text_completion"
-        return self._head(kind) | {"choices": [], "usage": usage(prompts, samples)}
+    def _chunk_head(self) -> JsonObject:
+        return self._head("chat.completion.chunk" if self.is_chat else "text_completion")
 
     def _choice(self, index: int, sample: TrainingSample) -> JsonObject:
         choice: JsonObject = {"index": index, "finish_reason": sample.finish_reason}
@@ -375,7 +324,7 @@ class Envelope:
             choice["text"] = sample.text or ""
         choice["logprobs"] = self._logprobs(sample.completion_tokens, sample.logprobs, sample.top_logprobs or ())
         choice["weight_versions"] = version_spans(sample)
-        if self.token_ids:
+        if self.has_token_ids:
             choice |= {"token_ids": list(sample.completion_tokens), "weight_version": sample.weight_version}
             if not self.is_chat:
                 choice["prompt_token_ids"] = list(sample.prompt_tokens)
@@ -388,15 +337,15 @@ class Envelope:
         tops: Sequence[Sequence[TokenLogprob]],
         text_offset: int = 0,
     ) -> JsonObject | None:
-        if not self.logprobs:
+        if not self.is_long:
             return None
-        rows = list(zip(token_ids, logprobs, tops or [()] * len(token_ids), strict=True))
         if self.is_chat:
-            return {"content": token_rows(rows, self.spell), "refusal": None}
-        words = [self.spell(token_id) for token_id, _, _ in rows]
+            return {"content": token_rows(token_ids, logprobs, tops, self.spell), "refusal": None}
+        rows = _rows(token_ids, logprobs, tops)
+        words = [self.spell(token_id) for token_id in token_ids]
         return {
             "tokens": words,
-            "token_logprobs": [_finite(logprob) for _, logprob, _ in rows],
+            "token_logprobs": list(map(_finite, logprobs)),
             "top_logprobs": [self._by_spelling([*top, TokenLogprob(chosen, logprob)]) for chosen, logprob, top in rows],
             "text_offset": list(accumulate(map(len, words), initial=text_offset))[:-1],
         }
@@ -409,11 +358,20 @@ class Envelope:
         return found
 
 
-def token_rows(rows: Sequence[tuple[int, float, Sequence[TokenLogprob]]], spell: Spell) -> Iterator[JsonObject]:
+Row = tuple[int, float, Sequence[TokenLogprob]]
+
+
+def _rows(ids: Sequence[int], logprobs: Sequence[float], tops: Sequence[Sequence[TokenLogprob]]) -> Iterator[Row]:
+    return zip(ids, logprobs, tops or [()] * len(ids), strict=True)
+
+
+def token_rows(
+    ids: Sequence[int], logprobs: Sequence[float], tops: Sequence[Sequence[TokenLogprob]], spell: Spell
+) -> Iterator[JsonObject]:
     """Tokens one by one, as in chat completions."""
-    for token_id, logprob, top in rows:
-        tops = [_token(each.token_id, each.logprob, spell) for each in top]
-        yield _token(token_id, logprob, spell) | {"top_logprobs": tops}
+    for token_id, logprob, top in _rows(ids, logprobs, tops):
+        likeliest = [_token(each.token_id, each.logprob, spell) for each in top]
+        yield _token(token_id, logprob, spell) | {"top_logprobs": likeliest}
 
 
 def version_spans(sample: TrainingSample) -> list[JsonObject]:
@@ -425,23 +383,18 @@ def version_spans(sample: TrainingSample) -> list[JsonObject]:
     ]
 
 
-def usage(prompts: Sequence[tuple[int, ...]], samples: Sequence[TrainingSample]) -> JsonObject:
+def usage(samples: Sequence[TrainingSample]) -> JsonObject:
     """The token counts: each prompt once, however many completions it has."""
-    num_prompt = sum(map(len, prompts))
-    num_completion = sum(len(sample.completion_tokens) for sample in samples)
     # Samples of one prompt find what the first one computed, so only the first counts for the cache.
-    num_cached = sum(sample.num_cached_tokens for sample in samples if sample.sample_index == 0)
+    firsts = [sample for sample in samples if sample.sample_index == 0]
+    num_prompt = sum(len(sample.prompt_tokens) for sample in firsts)
+    num_completion = sum(len(sample.completion_tokens) for sample in samples)
     return {
         "prompt_tokens": num_prompt,
         "completion_tokens": num_completion,
         "total_tokens": num_prompt + num_completion,
-        "prompt_tokens_details": {"cached_tokens": num_cached},
+        "prompt_tokens_details": {"cached_tokens": sum(sample.num_cached_tokens for sample in firsts)},
     }
-
-
-def model_object(name: str, created: int) -> JsonObject:
-    """An entry of the list of models."""
-    return {"id": name, "object": "model", "created": created, "owned_by": "nano"}
 
 
 def _token(token_id: int, logprob: float, spell: Spell) -> JsonObject:
@@ -455,6 +408,10 @@ def _finite(logprob: float) -> float:
     return max(logprob, LOGPROB_MIN)
 
 
+def _event(content: object) -> bytes:
+    return b"data: " + encoded(content) + b"\n\n"
+
+
 class OpenaiApi:
     """The handlers of OpenAI's paths."""
 
@@ -462,73 +419,30 @@ class OpenaiApi:
         self._service = service
 
     async def models(self) -> Response:
-        """The list of the one model."""
         return answer({"object": "list", "data": [self._model()]})
 
     async def model(self, name: str) -> Response:
-        """The model, if it is this one."""
         self._service.require_model(name)
         return answer(self._model())
 
-    async def chat(self, request: Request) -> Response:
-        """Answer a conversation."""
-        return await self._complete(request, await read_request(ChatBody, request, self._service.thread))
-
-    async def completions(self, request: Request) -> Response:
-        """Complete prompts."""
-        return await self._complete(request, await read_request(CompletionBody, request, self._service.thread))
-
-    async def _complete(self, request: Request, body: ChatBody | CompletionBody) -> Response:
-        service = self._service
+    async def complete(self, request: Request, body: ChatBody | CompletionBody) -> Response:
+        service, is_chat, is_streamed = self._service, isinstance(body, ChatBody), bool(body.stream)
         service.require_model(body.model)
-        job, is_streamed = body.job(service.defaults), bool(body.stream)
-        generation = await service.begin(job, stream=is_streamed, receive=request.receive)
-        envelope = self._envelope(body)
-        if is_streamed:
-            return Stream(events_of(generation, envelope, includes_usage=body.includes_usage), SSE)
-        try:
-            samples = await unless_gone(request.receive, generation.samples())
-        finally:
-            generation.cancel()
-        if envelope.logprobs:
-            return await long_answer(lambda: envelope.whole(generation.prompts, samples))
-        return answer(envelope.whole(generation.prompts, samples))
-
-    def _envelope(self, body: ChatBody | CompletionBody) -> Envelope:
-        is_chat, unix_s = isinstance(body, ChatBody), int(self._service.times.unix_s())
-        return Envelope(
-            id=f"{'chatcmpl' if is_chat else 'cmpl'}-{unix_s:x}-{self._service.number()}",
-            created=unix_s,
+        generation = await service.begin(body.job(service.defaults), request, stream=is_streamed)
+        created = int(service.times.unix_s())
+        writer = OpenaiWriter(
+            id=f"{'chatcmpl' if is_chat else 'cmpl'}-{created:x}-{next(service.numbers)}",
+            created=created,
             model=body.model,
             is_chat=is_chat,
-            spell=self._service.spell,
+            spell=service.spell,
             # 0 asks a text completion for the tokens that were chosen; false asks a chat for none.
-            logprobs=body.logprobs is not None and body.logprobs is not False,
-            token_ids=bool(body.return_token_ids),
+            is_long=body.logprobs is not None and body.logprobs is not False,
+            has_token_ids=bool(body.return_token_ids),
+            has_usage=body.stream_options is not None and body.stream_options.include_usage,
         )
+        return await answered(generation, writer, request, is_streamed=is_streamed)
 
-    def _model(self) -> dict[str, object]:
-        return model_object(self._service.card.name, int(self._service.card.changed_unix_s))
-
-
-def events_of(generation: Generation, envelope: Envelope, *, includes_usage: bool) -> AsyncGenerator[bytes]:
-    """A stream of events."""
-    begun, offsets, samples = set[int](), Counter[int](), list[TrainingSample]()
-
-    def write(piece: Piece) -> bytes:
-        index, delta = piece
-        event = _event(envelope.chunk(index, delta, is_first=index not in begun, text_offset=offsets[index]))
-        begun.add(index)
-        offsets[index] += envelope.num_chars(delta)
-        if delta.sample is not None:
-            samples.append(delta.sample)
-        return event
-
-    def end() -> bytes:
-        return (_event(envelope.last_chunk(generation.prompts, samples)) if includes_usage else b"") + _DONE
-
-    return generation.streamed(write, end, lambda refusal: _event(openai_error(refusal)))
-
-
-def _event(content: object) -> bytes:
-    return b"data: " + encoded(content) + b"\n\n"
+    def _model(self) -> JsonObject:
+        card = self._service.card
+        return {"id": card.name, "object": "model", "created": int(card.changed_unix_s), "owned_by": "nano"}

@@ -18,7 +18,6 @@ from mac_runner.nano.testing import (
     DESCRIPTORS_KEPT,
     BodyBudget,
     BodyShare,
-    Refusal,
     RefusedError,
     connections_within,
     require_length_within_bounds,
@@ -247,12 +246,12 @@ async def test_client_without_the_key_is_refused_before_its_body(stage: Stage) -
 # The memory that the bodies of all requests share, by itself.
 
 
-def refusal_of(share: BodyShare, num_bytes: int) -> Refusal | None:
+def refusal_of(share: BodyShare, num_bytes: int) -> RefusedError | None:
     """Why so many bytes more are not taken; None where they are."""
     try:
         share.grow(num_bytes)
     except RefusedError as error:
-        return error.refusal
+        return error
     return None
 
 
@@ -262,7 +261,7 @@ def test_budget_holds_what_has_arrived_and_never_more_than_it_may() -> None:
         budget = BodyBudget(dice.randrange(1, 20 << 20))
         sizes = dict[BodyShare, int]()
         for step in range(60):
-            share = dice.choice([*sizes, budget.share()])
+            share = dice.choice([*sizes, BodyShare(budget)])
             if dice.random() < 0.2:
                 share.release()
                 sizes.pop(share, None)
@@ -287,7 +286,7 @@ def test_budget_holds_what_has_arrived_and_never_more_than_it_may() -> None:
 
 
 def test_budget_that_is_used_up_says_when_to_ask_again() -> None:
-    refusal = refusal_of(BodyBudget(0).share(), BODY_BYTES_FREE + 1)
+    refusal = refusal_of(BodyShare(BodyBudget(0)), BODY_BYTES_FREE + 1)
 
     assert refusal is not None
     assert (refusal.status, refusal.code, refusal.retry_after_s) == (503, "server_busy", 1)
@@ -313,7 +312,7 @@ def test_declared_length_is_a_number_within_bounds() -> None:
         try:
             require_length_within_bounds(Headers({**headers, **({} if length is None else {"content-length": length})}))
         except RefusedError as error:
-            found = error.refusal.status
+            found = error.status
 
         assert found == status, length
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,17 +16,17 @@ from mac_runner.nano.testing import (
     LOT,
     WRITE_BYTES_MAX,
     Course,
-    Envelope,
     Generation,
     JsonObject,
-    OllamaEnvelope,
-    Refusal,
+    OllamaWriter,
+    OpenaiWriter,
+    Piece,
+    RefusedError,
     Said,
     Stage,
     ThoughtParser,
     encoded,
     encoded_in_lots,
-    events_of,
     ollama_error,
     usage,
 )
@@ -48,8 +49,16 @@ def spell(token_id: int) -> str:
     return {7: "a", 8: "\ufffd", 9: "b"}[token_id]
 
 
-def envelope(*, is_chat: bool, logprobs: bool = False, token_ids: bool = False) -> Envelope:
-    return Envelope(id="x", created=5, model="m", is_chat=is_chat, spell=spell, logprobs=logprobs, token_ids=token_ids)
+def at_openai(*, is_chat: bool, is_long: bool = False, has_token_ids: bool = False) -> OpenaiWriter:
+    return OpenaiWriter(
+        id="x",
+        created=5,
+        model="m",
+        is_chat=is_chat,
+        spell=spell,
+        is_long=is_long,
+        has_token_ids=has_token_ids,
+    )
 
 
 def only_choice(body: JsonObject) -> dict[str, JsonValue]:
@@ -59,7 +68,7 @@ def only_choice(body: JsonObject) -> dict[str, JsonValue]:
 
 
 def test_chat_completion_is_written() -> None:
-    body = envelope(is_chat=True).whole([(1, 2, 3)], [SAMPLE])
+    body = at_openai(is_chat=True).whole([SAMPLE])
 
     assert body == {
         "id": "x",
@@ -86,7 +95,7 @@ def test_chat_completion_is_written() -> None:
 
 
 def test_logprobs_of_a_chat_are_told_token_by_token() -> None:
-    told = only_choice(envelope(is_chat=True, logprobs=True).whole([(1,)], [SAMPLE]))["logprobs"]
+    told = only_choice(at_openai(is_chat=True, is_long=True).whole([SAMPLE]))["logprobs"]
 
     assert isinstance(told, dict)
     first, second = TypeAdapter(list[dict[str, JsonValue]]).validate_python(told["content"])
@@ -101,11 +110,11 @@ def test_logprobs_of_a_chat_are_told_token_by_token() -> None:
 
 
 def test_logprobs_of_a_text_are_told_column_by_column_and_the_likeliest_of_tokens_that_are_spelt_alike() -> None:
-    columns = replace(envelope(is_chat=False, logprobs=True), spell=lambda token_id: spell(token_id % 10))
+    columns = replace(at_openai(is_chat=False, is_long=True), spell=lambda token_id: spell(token_id % 10))
     alike = replace(SAMPLE, top_logprobs=((TokenLogprob(7, -0.5), TokenLogprob(17, -3.0)), (TokenLogprob(9, -0.1),)))
 
     for sample in (SAMPLE, alike):
-        assert only_choice(columns.whole([(1,)], [sample]))["logprobs"] == {
+        assert only_choice(columns.whole([sample]))["logprobs"] == {
             "tokens": ["a", "\ufffd"],
             "token_logprobs": [-0.5, -9999.0],
             "top_logprobs": [{"a": -0.5}, {"b": -0.1, "\ufffd": -9999.0}],
@@ -115,7 +124,7 @@ def test_logprobs_of_a_text_are_told_column_by_column_and_the_likeliest_of_token
 
 def test_token_ids_come_with_the_version_of_the_weights() -> None:
     for is_chat in (True, False):
-        body = envelope(is_chat=is_chat, token_ids=True).whole([(1, 2, 3)], [SAMPLE])
+        body = at_openai(is_chat=is_chat, has_token_ids=True).whole([SAMPLE])
         choice = only_choice(body)
 
         assert (choice["token_ids"], choice["weight_version"]) == ([7, 8], 4)
@@ -124,7 +133,7 @@ def test_token_ids_come_with_the_version_of_the_weights() -> None:
 
 def test_every_reply_says_which_weights_made_which_tokens() -> None:
     mixed = replace(SAMPLE, version_spans=(VersionSpan(4, 0), VersionSpan(6, 1)))
-    choice = only_choice(envelope(is_chat=True).whole([(1,)], [mixed]))
+    choice = only_choice(at_openai(is_chat=True).whole([mixed]))
 
     assert choice["weight_versions"] == [{"version": "4", "start": 0, "end": 1}, {"version": "6", "start": 1, "end": 2}]
 
@@ -132,15 +141,15 @@ def test_every_reply_says_which_weights_made_which_tokens() -> None:
 def test_prompt_is_counted_once_however_many_samples_it_has() -> None:
     second = replace(SAMPLE, sample_index=1, num_cached_tokens=3)
 
-    counted = usage([(1, 2, 3)], [SAMPLE, second])
+    counted = usage([SAMPLE, second])
 
     assert (counted["prompt_tokens"], counted["completion_tokens"]) == (3, 4)
     assert counted["prompt_tokens_details"] == {"cached_tokens": 2}
 
 
 def test_role_comes_with_the_first_piece_of_a_chat() -> None:
-    first = envelope(is_chat=True).chunk(1, DELTA, is_first=True)
-    last = envelope(is_chat=True).chunk(1, replace(DELTA, sample=SAMPLE), is_first=False)
+    writer = at_openai(is_chat=True)
+    first, last = (writer.chunk(Piece(1, each)) for each in (DELTA, replace(DELTA, sample=SAMPLE)))
 
     assert first["object"] == "chat.completion.chunk"
     assert first["choices"] == [
@@ -149,12 +158,13 @@ def test_role_comes_with_the_first_piece_of_a_chat() -> None:
     assert last["choices"] == [{"index": 1, "finish_reason": "stop", "delta": {"content": "a"}, "logprobs": None}]
 
 
-def at_ollama(*, is_chat: bool) -> OllamaEnvelope:
-    return OllamaEnvelope(model="m", created_unix_s=0.0, is_chat=is_chat, spell=None)
+def at_ollama(*, is_chat: bool, begins_in: Stage = Stage.ANSWER) -> OllamaWriter:
+    parser = ThoughtParser(begins_in)
+    return OllamaWriter(model="m", created_unix_s=0.0, is_chat=is_chat, spell=None, parser=parser)
 
 
 def test_ollama_tells_its_times_in_nanoseconds() -> None:
-    assert at_ollama(is_chat=True).whole(SAMPLE, Said(content="ab"), COURSE) == {
+    assert at_ollama(is_chat=True).whole([SAMPLE], COURSE) == {
         "model": "m",
         "created_at": "1970-01-01T00:00:00Z",
         "message": {"role": "assistant", "content": "ab"},
@@ -170,10 +180,13 @@ def test_ollama_tells_its_times_in_nanoseconds() -> None:
 
 
 def test_ollama_tells_a_thought_beside_the_answer() -> None:
-    chat, generate = (at_ollama(is_chat=each) for each in (True, False))
+    sample, delta = replace(SAMPLE, text="hm</think>ab"), replace(DELTA, text="hm")
     (whole, piece), (told, told_piece) = (
-        (each.whole(SAMPLE, Said("hm", "ab"), COURSE), each.piece(DELTA, Said(thinking="hm")))
-        for each in (chat, generate)
+        (
+            at_ollama(is_chat=is_chat, begins_in=Stage.THOUGHT).whole([sample], COURSE),
+            at_ollama(is_chat=is_chat, begins_in=Stage.THOUGHT).chunk(Piece(0, delta)),
+        )
+        for is_chat in (True, False)
     )
 
     assert whole["message"] == {"role": "assistant", "content": "ab", "thinking": "hm"}
@@ -184,10 +197,11 @@ def test_ollama_tells_a_thought_beside_the_answer() -> None:
 
 def test_ollama_stream_is_pieces_and_an_end_without_words() -> None:
     generate = replace(at_ollama(is_chat=False), spell=spell)
-    piece, end = generate.piece(DELTA, Said(content="a")), generate.last_piece(SAMPLE, COURSE)
+    lines = generate.piece(Piece(0, DELTA)), generate.end([SAMPLE], COURSE)
+    piece, end = (TypeAdapter(dict[str, Any]).validate_json(line) for line in lines)
 
     assert (piece["response"], piece["done"]) == ("a", False)
-    assert [row["token"] for row in piece["logprobs"]] == ["a"]  # type: ignore[attr-defined]
+    assert [row["token"] for row in piece["logprobs"]] == ["a"]
     assert (end["response"], end["done"], end["eval_count"]) == ("", True, 2)
 
 
@@ -222,7 +236,7 @@ def test_long_answer_is_encoded_in_pieces_that_are_each_short() -> None:
 
 
 def test_ollama_errors_are_one_text() -> None:
-    assert ollama_error(Refusal(status=400, message="no")) == {"error": "no"}
+    assert ollama_error(RefusedError(400, "no")) == {"error": "no"}
 
 
 # Streams as they go out: what has come meanwhile at once, and an error behind what came before it.
@@ -231,19 +245,24 @@ def test_ollama_errors_are_one_text() -> None:
 COMPLETED = TrainingSample(
     prompt_tokens=(1,), completion_tokens=(7,), logprobs=(-0.5,), weight_version=0, finish_reason="stop", text="abc"
 )
-ENVELOPE = Envelope(id="x", created=5, model="m", is_chat=False, spell=str)
+
+
+def of_text(*, is_long: bool = False) -> OpenaiWriter:
+    return OpenaiWriter(id="x", created=5, model="m", is_chat=False, spell=str, is_long=is_long)
+
+
+def generation(streams: list[RequestStream]) -> Generation:
+    return Generation([(1,)] * len(streams), streams, 1, began_s=0.0, clock=lambda: 1.0)
 
 
 def delta(text: str, *, request_id: int = 0, is_last: bool = False) -> Delta:
     return Delta(request_id=request_id, sample_index=0, text=text, sample=COMPLETED if is_last else None)
 
 
-async def writes(
-    *arrivals: list[Delta | EngineStoppedError], num_prompts: int = 1, envelope: Envelope = ENVELOPE
-) -> list[str]:
+async def writes(*arrivals: list[Delta | EngineStoppedError], num_prompts: int = 1, is_long: bool = False) -> list[str]:
     """What is written to a client when these arrive, one lot after the other."""
     streams = [RequestStream(1, lambda stream: None) for _ in range(num_prompts)]
-    events = events_of(Generation([(1,)] * num_prompts, streams, 1), envelope, includes_usage=False)
+    events = generation(streams).streamed(of_text(is_long=is_long))
     written = list[str]()
     for lot in arrivals:
         for each in lot:
@@ -272,7 +291,7 @@ async def test_much_that_came_meanwhile_goes_out_in_short_writes_between_which_o
     stream = RequestStream(1, lambda stream: None)
     for index in range(1_000):
         stream.push(delta(f"{index} " + "x" * 1_000, is_last=index == 999))
-    events = events_of(Generation([(1,)], [stream], 1), ENVELOPE, includes_usage=False)
+    events = generation([stream]).streamed(of_text())
     turns = 0
 
     async def other() -> None:
@@ -305,7 +324,7 @@ async def test_error_is_told_behind_what_came_before_it() -> None:
 
 async def test_offsets_in_the_text_go_on_from_piece_to_piece() -> None:
     pieces = [replace(delta("ab"), token_ids=(5, 10), logprobs=(-1.0, -2.0)) for _ in range(2)]
-    written = await writes([pieces[0]], [pieces[1], delta("", is_last=True)], envelope=replace(ENVELOPE, logprobs=True))
+    written = await writes([pieces[0]], [pieces[1], delta("", is_last=True)], is_long=True)
 
     assert '"text_offset":[0,1]' in written[0]
     assert '"text_offset":[3,4]' in written[1]

@@ -206,6 +206,11 @@ async def test_ids_that_the_model_does_not_have_end_no_reply(stage: Stage) -> No
         assert (answer.status_code, "stop_token_ids" in answer.text) == (400, True)
 
 
+async def test_older_clients_of_ollama_call_the_model_name(stage: Stage) -> None:
+    for named in ({"model": MODEL}, {"name": MODEL}):
+        assert (await stage.post("/api/show", json=named)).json()["details"]["family"] == "qwen2"
+
+
 async def test_server_is_there_for_those_who_only_look(stage: Stage) -> None:
     for path in ("/", "/api/version", "/api/tags"):
         looked, got = await stage.request("HEAD", path), await stage.get(path)

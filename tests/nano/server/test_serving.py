@@ -17,7 +17,7 @@ import pytest
 from fastapi import FastAPI, Request, Response
 from starlette.requests import ClientDisconnect
 
-from mac_runner.nano.testing import NDJSON, Listener, Stream, bound, is_loopback, serving
+from mac_runner.nano.testing import Listener, Stream, bound, is_loopback, serving
 from tests.patience import LIMIT_S
 from tests.sim.held_time import HeldLoop, move
 
@@ -123,7 +123,7 @@ async def on_stage(connections_max: int = 50) -> AsyncIterator[Stage]:
             await request.body()
 
     async def endless() -> Response:
-        return Stream(pieces(), NDJSON)
+        return Stream(pieces(), "application/x-ndjson")
 
     app.add_api_route("/health", lambda: "well")
     app.add_api_route("/wait", wait, methods=["GET", "POST"])
