@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
-from mac_runner.fleet.control import CheckMemory, Command, Control, Grant, Sleep, Start, Wake, Warm
-from mac_runner.fleet.model import LaneSpec, Place
+from mac_runner.fleet.control import Action, Command, Control, Do, Grant
+from mac_runner.fleet.gpus import Place
+from mac_runner.fleet.lane import LaneSpec
 from mac_runner.spec import FleetConfig, SwapConfig
 
 MODELS, PLACES, SLOTS = 6, 2, 32
@@ -53,7 +54,7 @@ class Simulation:
     def __init__(self, conversations: int, policy: Literal["fifo", "batch"], residency_s: float, resident: int) -> None:
         self.random = Random(1)
         self.now_s = 0.0
-        self.queue: list[tuple[float, int, Callable[[], Sequence[Command]]]] = []
+        self.queue: list[tuple[float, int, Callable[[], Sequence[Action]]]] = []
         self.count = 0
         self.asked: dict[int, tuple[int, float]] = {}
         self.figures = Figures()
@@ -91,16 +92,16 @@ class Simulation:
             slots=slots,
         )
 
-    def _at(self, delay_s: float, what: Callable[[], Sequence[Command]]) -> None:
+    def _at(self, delay_s: float, what: Callable[[], Sequence[Action]]) -> None:
         self.count += 1
         heapq.heappush(self.queue, (self.now_s + delay_s, self.count, what))
 
-    def _ask(self, conversation: int) -> Sequence[Command]:
-        ticket, commands = self.control.ask(str(conversation), f"model{self.random.randrange(MODELS)}", self.now_s)
+    def _ask(self, conversation: int) -> Sequence[Action]:
+        ticket, actions = self.control.ask(str(conversation), f"model{self.random.randrange(MODELS)}", self.now_s)
         self.asked[ticket] = conversation, self.now_s
-        return commands
+        return actions
 
-    def _reply(self, ticket: int, lane: str, took_s: float) -> Sequence[Command]:
+    def _reply(self, ticket: int, lane: str, took_s: float) -> Sequence[Action]:
         conversation, asked_at_s = self.asked.pop(ticket)
         self.running[lane] -= 1
         if self.now_s > WARM_UP_S:
@@ -108,20 +109,20 @@ class Simulation:
             self.figures.busy_s += took_s
         return (*self.control.left(ticket, self.now_s), *self._ask(conversation))
 
-    def _perform(self, commands: Sequence[Command]) -> None:
+    def _perform(self, actions: Sequence[Action]) -> None:
         control = self.control
-        for command in commands:
-            match command:
-                case Start(lane):
+        for action in actions:
+            match action:
+                case Command(Do.START, lane):
                     self._at(1.0, lambda lane=lane: control.ready(lane, self.now_s))  # type: ignore[misc]
-                case Wake(lane):
+                case Command(Do.WAKE, lane):
                     self.figures.swaps += self.now_s > WARM_UP_S
                     self._at(SWAP_S / 2, lambda lane=lane: control.woken(lane, self.now_s))  # type: ignore[misc]
-                case Warm(lane):
+                case Command(Do.WARM, lane):
                     self._at(0.0, lambda lane=lane: control.warmed(lane, self.now_s))  # type: ignore[misc]
-                case Sleep(lane):
+                case Command(Do.SLEEP, lane):
                     self._at(SWAP_S / 2, lambda lane=lane: control.slept(lane, self.now_s))  # type: ignore[misc]
-                case CheckMemory(lane):
+                case Command(Do.CHECK_MEMORY, lane):
                     self._at(0.0, lambda lane=lane: control.memory(lane, True, self.now_s))  # type: ignore[misc]
                 case Grant(ticket, lane):
                     self._serve(ticket, lane)

@@ -48,7 +48,7 @@ from mac_runner.backends.http.errors import (
     refusal_of,
     retry_after_s,
 )
-from mac_runner.backends.http.stall import Looks, Verdict, tokens_counted, verdict
+from mac_runner.backends.http.stall import Looks, Verdict, figures_of, verdict
 from mac_runner.backends.http.weights import Sent, ServerWeights, VllmWeights
 from mac_runner.backends.ollama.backend import (
     OLLAMA_PULL_SAY_INTERVAL_S,

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from mac_runner.cli.process import Exit, report, say
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
-from mac_runner.fleet.launch import launch_of
-from mac_runner.fleet.layout import FleetPlan
-from mac_runner.fleet.model import LaneSpec
-from mac_runner.fleet.places import gib
+from mac_runner.fleet.engine_process import launch_of
+from mac_runner.fleet.lane import LaneSpec
+from mac_runner.fleet.layout import FleetPlan, gib
 from mac_runner.printable import counted, printable
 from mac_runner.reports import write_tables
 from mac_runner.results import Table

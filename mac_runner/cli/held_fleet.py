@@ -13,10 +13,8 @@ from typing import Final, TypeVar
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.clock import SystemClock, pause
 from mac_runner.errors import ConfigError
-from mac_runner.fleet.client import FleetClient, FleetGoneError, FleetState
-from mac_runner.fleet.held import HeldFleet, read_held
-from mac_runner.fleet.host import Holdable
-from mac_runner.fleet.model import LaneState, LaneStatus, OnEvent
+from mac_runner.fleet.held import FleetClient, FleetGoneError, FleetState, HeldFleet, Holdable, read_held
+from mac_runner.fleet.lane import LaneState, LaneStatus, OnEvent
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.printable import printable
 from mac_runner.runs import event_loop

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError
-from mac_runner.fleet.process import LaneProcess
+from mac_runner.fleet.engine_process import LaneProcess
 from mac_runner.plan import AutoShard
 from mac_runner.printable import counted
 from mac_runner.store.layout import SUBMIT

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 __all__ = ["InferenceEngine", "InferenceError", "InferenceRequest", "on_vllm"]
 
 if TYPE_CHECKING:
-    from mac_runner.fleet.engine import InferenceEngine, InferenceError, InferenceRequest, on_vllm
+    from mac_runner.fleet.inference import InferenceEngine, InferenceError, InferenceRequest, on_vllm
 else:
 
     def __getattr__(name: str) -> object:
@@ -19,7 +19,7 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        globals()[name] = found = getattr(import_module(f"{__name__}.engine"), name)
+        globals()[name] = found = getattr(import_module(f"{__name__}.inference"), name)
         return found
 
     def __dir__() -> list[str]:

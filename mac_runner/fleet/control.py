@@ -1,22 +1,7 @@
-"""What the supervisor of a fleet does next: events in, commands out, no process, no socket, no clock.
+"""What the supervisor of a fleet does next: events in, actions out, no process, no socket, no clock.
 
-Each method is an event. It returns the commands that follow from it, in order; the shell performs them and answers
-with further events:
-
-    command      what the shell does                                          it answers with
-    -----------  -----------------------------------------------------------  ----------------------------------------
-    Start        starts the process, waits until the engine answers           ready, or ended
-    Warm         sends one short request with the common prefix               warmed, or ended
-    Stop         ends the process group, by force after a while               ended
-    Sleep        asks the engine to sleep; its requests have left             slept, or failed
-    Wake         asks the engine to wake                                      woken, or failed
-    CheckMemory  reads whether the lane's memory is back                      memory
-    Grant        lets the request with this ticket go                         left, once it is over
-    Refuse       fails the request with this ticket                           -
-    Changed      says that `up`, `capacity` or `lost` of a model changed      -
-    Note         writes an event of the log                                   -
-
-The shell calls `tick` at `next_at_s`. Promises, checked by `validate` after each event:
+Each method is an event. It returns the actions that follow from it, in order; the shell performs them and answers with
+further events (`Do` says with which). It calls `tick` at `next_at_s`. Promises, checked by `validate` after each event:
 
 - one lane of a place is started or woken at a time, and only when the memory of every lane that ended or slept there
   is back;
@@ -31,11 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from enum import StrEnum
+from typing import Final, TypeAlias
 
-from mac_runner.fleet.lane import SLEEP_S, Lane
-from mac_runner.fleet.model import LaneSpec, LaneState
-from mac_runner.fleet.residency import Phase, Residency
+from mac_runner.fleet.lane import SLEEP_S, Lane, LaneSpec, LaneState, Phase, Residency
 from mac_runner.spec import FleetConfig
 
 MEMORY_S: Final = 30.0
@@ -44,52 +28,35 @@ RECHECK_S: Final = 1.0
 """The pause between two looks at the memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start the process of a lane and wait until its engine answers."""
+class Do(StrEnum):
+    """What is to be done with a lane, each with the events that answer it."""
 
-    lane: str
-
-
-@dataclass(frozen=True, slots=True)
-class Warm:
-    """Fill the cache of a lane with the common prefix."""
-
-    lane: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """End the process group of a lane."""
-
-    lane: str
-    why: str
+    START = "start"
+    """Start the process, and wait until the engine answers: `ready`, or `ended`."""
+    WARM = "warm"
+    """Send one short request with the common prefix: `warmed`, or `failed`."""
+    STOP = "stop"
+    """End the process group, by force after a while: `ended`."""
+    SLEEP = "sleep"
+    """Ask the engine, whose requests have left, to sleep: `slept`, or `failed`."""
+    WAKE = "wake"
+    """Ask the engine to wake: `woken`, or `failed`."""
+    CHECK_MEMORY = "check memory"
+    """Look whether the memory that the lane held is free again: `memory`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sleep:
-    """Put a lane without requests to sleep."""
+class Command:
+    """Do something with a lane."""
 
+    do: Do
     lane: str
-
-
-@dataclass(frozen=True, slots=True)
-class Wake:
-    """Wake a lane."""
-
-    lane: str
-
-
-@dataclass(frozen=True, slots=True)
-class CheckMemory:
-    """Look whether the memory that a lane held is free again."""
-
-    lane: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Let a request go."""
+    """Let the request with this ticket go; `left` once it is over."""
 
     ticket: int
     lane: str
@@ -97,7 +64,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Fail a request: no lane of its model will serve again."""
+    """Fail the request with this ticket: no lane of its model will serve again."""
 
     ticket: int
     why: str
@@ -121,7 +88,7 @@ class Note:
     fields: Mapping[str, str] = field(default_factory=dict)
 
 
-Command: TypeAlias = Start | Warm | Stop | Sleep | Wake | CheckMemory | Grant | Refuse | Changed | Note
+Action: TypeAlias = Command | Grant | Refuse | Changed | Note
 
 
 @dataclass(slots=True, eq=False)
@@ -132,8 +99,8 @@ class _Held:
     lane: Lane
     is_entering: bool = False
     """Whether it has a seat and is to be started or woken."""
-    move: Literal["start", "wake"] | None = None
-    """Whether it is being started or woken: one at a time of its place."""
+    move: Do | None = None
+    """START or WAKE while it is being started or woken: one at a time of its place."""
     owes_since_s: float | None = None
     """Since when its memory is to be back."""
     is_asked: bool = False
@@ -169,13 +136,12 @@ class Control:
             self._models.setdefault(held.spec.model, []).append(held)
         self._shown = {model: self._picture(model) for model in self._models}
         self._refused: set[int] = set()
-        self._out: list[Command] = []
+        self._out: list[Action] = []
         self._is_closed = False
 
     # What is true now
 
     def lane(self, name: str) -> Lane:
-        """A lane's life."""
         return self._held[name].lane
 
     def up(self, model: str) -> tuple[LaneSpec, ...]:
@@ -216,45 +182,42 @@ class Control:
 
     # Events
 
-    def begin(self, now_s: float) -> tuple[Command, ...]:
+    def begin(self, now_s: float) -> tuple[Action, ...]:
         """Start all lanes; on a place where they take turns, one after the other."""
         return self._settle(now_s)
 
-    def tick(self, now_s: float) -> tuple[Command, ...]:
-        """Time has passed."""
+    def tick(self, now_s: float) -> tuple[Action, ...]:
         for held in self._held.values():
             if held.lane.due_at_s is not None and held.lane.due_at_s <= now_s:
                 self._stop(held, self._overdue(held.lane))
         return self._settle(now_s)
 
-    def ready(self, lane: str, now_s: float) -> tuple[Command, ...]:
+    def ready(self, lane: str, now_s: float) -> tuple[Action, ...]:
         """The engine of a lane answers. Too late for a lane that is being stopped."""
         held = self._held[lane]
         if held.lane.state is LaneState.STARTING and not held.lane.is_stopping:
             held.lane.started()
-            self._out.append(Warm(lane))
+            self._out.append(Command(Do.WARM, lane))
         return self._settle(now_s)
 
-    def woken(self, lane: str, now_s: float) -> tuple[Command, ...]:
-        """The engine of a lane is awake."""
+    def woken(self, lane: str, now_s: float) -> tuple[Action, ...]:
         held = self._held[lane]
         if held.lane.state is LaneState.WARMING and not held.lane.is_stopping:
-            self._out.append(Warm(lane))
+            self._out.append(Command(Do.WARM, lane))
         return self._settle(now_s)
 
-    def warmed(self, lane: str, now_s: float) -> tuple[Command, ...]:
-        """A lane may serve."""
+    def warmed(self, lane: str, now_s: float) -> tuple[Action, ...]:
         held = self._held[lane]
         if held.lane.state is LaneState.WARMING and not held.lane.is_stopping:
             held.lane.warmed(now_s)
             self._residency.up(lane, now_s)
-            event = "EVENT_LANE_UP" if held.move == "start" else "EVENT_LANE_SWAP"
+            event = "EVENT_LANE_UP" if held.move is Do.START else "EVENT_LANE_SWAP"
             fields = {} if held.replaced is None else {"replaced": held.replaced}
             self._note(event, held, "", now_s - held.began_s, fields)
             held.move = held.replaced = None
         return self._settle(now_s)
 
-    def slept(self, lane: str, now_s: float) -> tuple[Command, ...]:
+    def slept(self, lane: str, now_s: float) -> tuple[Action, ...]:
         """A lane is asleep. Whether its memory is back is another question."""
         held = self._held[lane]
         if held.lane.is_dry and not held.lane.is_stopping and not held.lane.is_held:
@@ -262,14 +225,14 @@ class Control:
             self._owe(held, now_s)
         return self._settle(now_s)
 
-    def failed(self, lane: str, why: str, now_s: float) -> tuple[Command, ...]:
+    def failed(self, lane: str, why: str, now_s: float) -> tuple[Action, ...]:
         """A lane could not be put to sleep, woken or warmed: it is ended and started again."""
         held = self._held[lane]
         if held.lane.is_running:
             self._stop(held, why)
         return self._settle(now_s)
 
-    def stuck(self, lane: str, why: str, now_s: float) -> tuple[Command, ...]:
+    def stuck(self, lane: str, why: str, now_s: float) -> tuple[Action, ...]:
         """A lane with requests gives no token, not even to a canary."""
         held = self._held[lane]
         if held.lane.state in (LaneState.UP, LaneState.DRAINING) and not held.lane.is_stopping:
@@ -278,7 +241,7 @@ class Control:
             self._stop(held, why)
         return self._settle(now_s)
 
-    def ended(self, lane: str, why: str, now_s: float, *, was_killed: bool = False) -> tuple[Command, ...]:
+    def ended(self, lane: str, why: str, now_s: float, *, was_killed: bool = False) -> tuple[Action, ...]:
         """The process of a lane is gone, or could not be started."""
         held = self._held[lane]
         if not held.lane.is_running:
@@ -296,8 +259,7 @@ class Control:
             self._note("EVENT_LANE_RETIRED", held, held.lane.fault)
         return self._settle(now_s)
 
-    def memory(self, lane: str, is_back: bool, now_s: float) -> tuple[Command, ...]:
-        """The answer to CheckMemory."""
+    def memory(self, lane: str, is_back: bool, now_s: float) -> tuple[Action, ...]:
         held = self._held[lane]
         is_stale, held.is_asked, held.is_stale = held.is_stale, False, False
         if is_stale or held.owes_since_s is None:
@@ -314,7 +276,7 @@ class Control:
                 self._give_up_memory(held)
         return self._settle(now_s)
 
-    def drain(self, lane: str, now_s: float) -> tuple[Command, ...]:
+    def drain(self, lane: str, now_s: float) -> tuple[Action, ...]:
         """A person takes a lane out of service.
 
         Where nothing is swapped the shell knows what is in flight, and reports `drained` when the last request left.
@@ -334,8 +296,7 @@ class Control:
             self._residency.gone(lane)
         return self._settle(now_s)
 
-    def ask_up(self, lane: str, now_s: float) -> tuple[Command, ...]:
-        """A person wants a drained lane back."""
+    def ask_up(self, lane: str, now_s: float) -> tuple[Action, ...]:
         held = self._held[lane]
         if held.lane.is_held:
             held.lane.ask_up(now_s)
@@ -343,7 +304,7 @@ class Control:
                 self._residency.up(lane, now_s)
         return self._settle(now_s)
 
-    def drained(self, lane: str, now_s: float) -> tuple[Command, ...]:
+    def drained(self, lane: str, now_s: float) -> tuple[Action, ...]:
         """A lane that is drained has no request in flight."""
         held = self._held[lane]
         if held.lane.state is LaneState.DRAINING and held.lane.is_held and not held.lane.is_stopping:
@@ -351,18 +312,18 @@ class Control:
             self._stop(held, "a person drained it")
         return self._settle(now_s)
 
-    def ask(self, agent: str, model: str, now_s: float) -> tuple[int, tuple[Command, ...]]:
+    def ask(self, agent: str, model: str, now_s: float) -> tuple[int, tuple[Action, ...]]:
         """A request of a swapped model waits for its turn; returns its ticket."""
         ticket = self._residency.ask(agent, model, now_s)
         return ticket, self._settle(now_s)
 
-    def left(self, ticket: int, now_s: float) -> tuple[Command, ...]:
+    def left(self, ticket: int, now_s: float) -> tuple[Action, ...]:
         """A request that asked is over: answered, failed, refused or no longer wanted."""
         self._residency.left(ticket)
         self._refused.discard(ticket)
         return self._settle(now_s)
 
-    def close(self, now_s: float) -> tuple[Command, ...]:
+    def close(self, now_s: float) -> tuple[Action, ...]:
         """End all processes, at once and for good."""
         self._is_closed = True
         for held in self._held.values():
@@ -373,7 +334,7 @@ class Control:
 
     # What follows
 
-    def _settle(self, now_s: float) -> tuple[Command, ...]:
+    def _settle(self, now_s: float) -> tuple[Action, ...]:
         if not self._is_closed:
             for held in self._held.values():
                 self._offer(held, now_s)
@@ -420,12 +381,12 @@ class Control:
         if lane.is_held:
             self._stop(held, "a person drained it")
         else:
-            self._out.append(Sleep(lane.name))
+            self._out.append(Command(Do.SLEEP, lane.name))
 
     def _look_at_memory(self, held: _Held, now_s: float) -> None:
         if held.owes_since_s is not None and not held.is_asked and held.look_at_s <= now_s:
             held.is_asked = True
-            self._out.append(CheckMemory(held.spec.name))
+            self._out.append(Command(Do.CHECK_MEMORY, held.spec.name))
 
     def _bring_in(self, held: _Held, now_s: float) -> None:
         """Start or wake a lane that has a seat, if its place is quiet and has its memory back."""
@@ -436,15 +397,14 @@ class Control:
             held.began_s = now_s
         if held.lane.state is LaneState.ASLEEP:
             held.lane.waking(now_s)
-            held.move = "wake"
-            self._out.append(Wake(held.spec.name))
-            return
-        restarts = held.lane.restarts
-        held.lane.starting(now_s)
-        held.move = "start"
-        is_restart = held.lane.restarts > restarts
-        self._note("EVENT_LANE_RESTART" if is_restart else "EVENT_LANE_START", held, held.lane.fault)
-        self._out.append(Start(held.spec.name))
+            held.move = Do.WAKE
+        else:
+            restarts = held.lane.restarts
+            held.lane.starting(now_s)
+            held.move = Do.START
+            is_restart = held.lane.restarts > restarts
+            self._note("EVENT_LANE_RESTART" if is_restart else "EVENT_LANE_START", held, held.lane.fault)
+        self._out.append(Command(held.move, held.spec.name))
 
     def _is_place_busy(self, place: int) -> bool:
         return any(
@@ -458,7 +418,7 @@ class Control:
             return
         held.lane.stopping(why)
         self._residency.down(held.spec.name)
-        self._out.append(Stop(held.spec.name, why))
+        self._out.append(Command(Do.STOP, held.spec.name, why))
 
     def _owe(self, held: _Held, now_s: float) -> None:
         held.owes_since_s, held.look_at_s = now_s, now_s

@@ -1,29 +1,23 @@
-"""The GPUs of this machine, as `nvidia-smi` lists them."""
+"""The GPUs of this machine, as `nvidia-smi` lists them, and the places that engines run on."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mac_runner.errors import ConfigError
-from mac_runner.fleet.model import Gpu, LaneSpec, Slice
 from mac_runner.printable import printable
 
 ANSWER_S_MAX: Final = 10.0
 """How long `nvidia-smi` may take. A driver that hangs never answers."""
 GIVEN_UP_S: Final = 1.0
 """How long a killed `nvidia-smi` may take to end; one that waits for the driver does not."""
-SLACK_MIB: Final = 512
-"""What may be missing of a lane's memory: the driver's own use changes a little."""
-SLEEP_SHARE: Final = 0.75
-"""How much of its share a lane that sleeps gives back at least; its context and its graphs stay."""
 GPU_QUERY: Final = (
     "--query-gpu=index,uuid,name,memory.total,memory.free,mig.mode.current",
     "--format=csv,noheader,nounits",
@@ -36,6 +30,65 @@ _SLICE_LINE: Final = re.compile(
     r"MIG (?P<profile>(?:\d+c\.)?\d+g\.(?P<gigabytes>\d+)gb\S*) +Device +\d+: \(UUID: (?P<uuid>MIG-[^\s()]+)\)"
 )
 _MIG_MODES: Final[Mapping[str, bool]] = {"Enabled": True, "Disabled": False, "[N/A]": False, "N/A": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """A MIG slice."""
+
+    uuid: str
+    profile: str
+    """Such as `3g.40gb`."""
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU as `nvidia-smi` lists it."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_mib: int
+    free_mib: int
+    is_mig: bool = False
+    slices: tuple[Slice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What one engine runs on: a GPU, a slice of one, a group of GPUs, or none."""
+
+    number: int
+    gpus: tuple[Gpu, ...] = ()
+    """Empty on a machine without GPUs."""
+    slice: Slice | None = None
+
+    @property
+    def label(self) -> str:
+        """`gpu 0`, `gpus 0-1`, `gpus 0, 2`, `gpu 0 slice MIG-…` or `place 0`."""
+        if not self.gpus:
+            return f"place {self.number}"
+        if self.slice is not None:
+            return f"gpu {self.gpus[0].index} slice {self.slice.uuid}"
+        if len(self.gpus) == 1:
+            return f"gpu {self.gpus[0].index}"
+        indices = [gpu.index for gpu in self.gpus]
+        if indices == list(range(indices[0], indices[-1] + 1)):
+            return f"gpus {indices[0]}-{indices[-1]}"
+        return f"gpus {', '.join(map(str, indices))}"
+
+    @property
+    def visible(self) -> tuple[str, ...]:
+        """What `CUDA_VISIBLE_DEVICES` names."""
+        return (self.slice.uuid,) if self.slice is not None else tuple(str(gpu.index) for gpu in self.gpus)
+
+    @property
+    def memory_mib(self) -> int | None:
+        """The memory of each of its GPUs, or of its slice; of the smallest where they differ. None without a GPU."""
+        if self.slice is not None:
+            return self.slice.memory_mib
+        return min((gpu.memory_mib for gpu in self.gpus), default=None)
 
 
 class GpuError(ConfigError):
@@ -166,14 +219,11 @@ def _slices(text: str, uuids: set[str]) -> Iterator[tuple[str, list[Slice]]]:
             slices = []
             yield gpu["uuid"], slices
         elif (found := _SLICE_LINE.fullmatch(line)) is not None and slices is not None:
-            slices.append(Slice(uuid=found["uuid"], profile=found["profile"], memory_mib=_mib(int(found["gigabytes"]))))
+            # The names of profiles are rounded up, so this is the least memory that such a slice has.
+            memory_mib = int(found["gigabytes"]) * 10**9 // 2**20
+            slices.append(Slice(uuid=found["uuid"], profile=found["profile"], memory_mib=memory_mib))
         else:
             raise _not_understood(line)
-
-
-def _mib(gigabytes: int) -> int:
-    """The least memory that a slice of so many gigabytes has: the names of profiles are rounded up."""
-    return gigabytes * 10**9 // 2**20
 
 
 def _not_understood(text: str) -> GpuError:
@@ -182,48 +232,3 @@ def _not_understood(text: str) -> GpuError:
         f"nvidia-smi printed what is not understood: {words}; a GPU may be lost, or may not be read by this user: run "
         "nvidia-smi by hand"
     )
-
-
-class Memory:
-    """Whether the memory that a lane held on its GPUs is free again, as `nvidia-smi` says.
-
-    vLLM measures the free memory when it starts, and takes a part of what it sees. So a lane that starts while the
-    memory of the one before is not back gets too little for its cache, or fails. On a machine without GPUs, and on
-    slices, whose free memory `nvidia-smi` does not list, nothing is looked at.
-    """
-
-    def __init__(self, find: Callable[[], tuple[Gpu, ...] | None] = discover) -> None:
-        self._find = find
-        self._before: dict[str, dict[int, int]] = {}
-        """What was free on each GPU before a lane started, or before it fell asleep."""
-
-    async def remember(self, lane: LaneSpec) -> None:
-        """Take what is free now, before `lane` starts or falls asleep."""
-        self._before[lane.name] = await self._free(lane)
-
-    async def is_back(self, lane: LaneSpec, *, is_asleep: bool) -> bool:
-        """Whether a lane that ended, or fell asleep, has given its memory back.
-
-        True where `nvidia-smi` does not say: then the engine itself looks when it starts.
-        """
-        before = self._before.get(lane.name, {})
-        if not before:
-            return True
-        free = await self._free(lane)
-        share = {gpu.index: int(lane.memory_share * gpu.memory_mib) for gpu in lane.place.gpus}
-        if is_asleep:
-            needed = {index: before[index] + SLEEP_SHARE * share[index] for index in before}
-        else:
-            # Another lane may have come to the GPU since; what a start needs is its share.
-            needed = {index: min(before[index], share[index]) for index in before}
-        return all(free[index] >= needed[index] - SLACK_MIB for index in free if index in needed)
-
-    async def _free(self, lane: LaneSpec) -> dict[int, int]:
-        if not lane.place.gpus or lane.place.slice is not None:
-            return {}
-        try:
-            gpus = await asyncio.to_thread(self._find) or ()
-        except ConfigError:
-            return {}
-        indices = {gpu.index for gpu in lane.place.gpus}
-        return {gpu.index: gpu.free_mib for gpu in gpus if gpu.index in indices}

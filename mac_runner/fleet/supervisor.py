@@ -13,23 +13,27 @@ import secrets
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from mac_runner.backends.fleet.settings import LaneAddress
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError
-from mac_runner.fleet import control as decided
-from mac_runner.fleet.control import Command, Control, Note
-from mac_runner.fleet.gpus import Memory
-from mac_runner.fleet.lane_engine import CommonPrefix, EngineFailedError, LaneEngine
-from mac_runner.fleet.launch import launch_of, withheld
+from mac_runner.fleet.control import Action, Changed, Command, Control, Do, Grant, Note, Refuse
+from mac_runner.fleet.engine_process import (
+    CommonPrefix,
+    EngineClient,
+    EngineFailedError,
+    LaneEngine,
+    launch_of,
+    withheld,
+)
+from mac_runner.fleet.gpus import Gpu, discover
+from mac_runner.fleet.lane import LaneSpec, LaneState, LaneStatus, OnEvent
 from mac_runner.fleet.layout import FleetPlan
-from mac_runner.fleet.model import LaneSpec, LaneState, LaneStatus, OnEvent
-from mac_runner.fleet.probe import EngineClient
 from mac_runner.secrecy import secrets_in
 from mac_runner.types import JsonObject
 
@@ -42,6 +46,12 @@ LINE_EVERY_S: Final = 60.0
 DRY_LOOK_S: Final = 0.3
 DRY_LOOKS: Final = 2
 """How often in a row a lane that is drained must say that nothing is in flight: a request may be on its way to it."""
+SLACK_MIB: Final = 512
+"""What may be missing of a lane's memory: the driver's own use changes a little."""
+SLEEP_SHARE: Final = 0.75
+"""How much of its share a lane that sleeps gives back at least; its context and its graphs stay."""
+
+_Work: TypeAlias = Coroutine[object, object, None]
 
 
 class LocalFleet:
@@ -71,8 +81,16 @@ class LocalFleet:
         }
         self._engines: dict[str, LaneEngine] = {}
         self._memory = Memory()
+        self._work: Mapping[Do, Callable[[LaneEngine], _Work]] = {
+            Do.START: self._start,
+            Do.WARM: self._warm,
+            Do.STOP: LaneEngine.stop,  # `_watch` reports the end; `_start` does while the process is being started.
+            Do.SLEEP: self._sleep,
+            Do.WAKE: self._wake,
+            Do.CHECK_MEMORY: self._check_memory,
+        }
         self._jobs: dict[str, asyncio.Task[None]] = {}
-        self._queue: deque[Command] = deque()
+        self._queue: deque[Action] = deque()
         self._is_performing = self._has_begun = self._is_closed = False
         self._is_watched = False
         self._timer: asyncio.Task[None] | None = None
@@ -108,10 +126,13 @@ class LocalFleet:
             self._owner.uncancel()
             raise self._bug
 
+    @property
+    def _now_s(self) -> float:
+        return self.clock.monotonic_s()
+
     # What others ask
 
     def model(self, name: str) -> LocalModelLanes:
-        """The lanes of one entry of `model_definitions`."""
         return self._models[name]
 
     def status(self) -> tuple[LaneStatus, ...]:
@@ -122,13 +143,13 @@ class LocalFleet:
     async def drain(self, lane: str) -> None:
         """Take a lane out of service: it gets no new requests, and ends after those in flight."""
         self._known(lane)
-        self.feed(self.control.drain(lane, self.clock.monotonic_s()))
+        self.feed(self.control.drain(lane, self._now_s))
         await self.until(lambda: self.control.lane(lane).state in (LaneState.DRAINED, LaneState.RETIRED))
 
     def ask_up(self, lane: str) -> None:
         """Take a lane that was drained into service again."""
         self._known(lane)
-        self.feed(self.control.ask_up(lane, self.clock.monotonic_s()))
+        self.feed(self.control.ask_up(lane, self._now_s))
 
     async def close(self) -> None:
         """End all engines. Returns when no process is left, within 10 s."""
@@ -136,7 +157,7 @@ class LocalFleet:
             return
         self._is_closed = True
         try:
-            self.feed(self.control.close(self.clock.monotonic_s()))
+            self.feed(self.control.close(self._now_s))
         finally:
             await asyncio.wait([asyncio.ensure_future(one.close()) for one in self._engines.values()], timeout=CLOSE_S)
             await self._client.close()
@@ -149,28 +170,24 @@ class LocalFleet:
         """Start all lanes, if that has not begun."""
         if not self._has_begun:
             self._has_begun = True
-            self.feed(self.control.begin(self.clock.monotonic_s()))
+            self.feed(self.control.begin(self._now_s))
             self._spawn(self._look())
-
-    def report_stuck(self, lane: str, why: str) -> None:
-        """End an engine that gives no reply, and start it again."""
-        self.feed(self.control.stuck(lane, why, self.clock.monotonic_s()))
 
     @asynccontextmanager
     async def turn(self, agent: str, model: str) -> AsyncIterator[str]:
         """Wait for a slot of a model that takes turns with others; the lane that has it."""
-        ticket, commands = self.control.ask(agent, model, self.clock.monotonic_s())
+        ticket, actions = self.control.ask(agent, model, self._now_s)
         grant = self._grants[ticket] = asyncio.get_running_loop().create_future()
         try:
-            self.feed(commands)
+            self.feed(actions)
             yield await grant
         finally:
             del self._grants[ticket]
-            self.feed(self.control.left(ticket, self.clock.monotonic_s()))
+            self.feed(self.control.left(ticket, self._now_s))
 
-    def feed(self, commands: Iterable[Command]) -> None:
-        """Perform commands, and those that follow from them meanwhile."""
-        self._queue.extend(commands)
+    def feed(self, actions: Iterable[Action]) -> None:
+        """Perform actions, and those that follow from them meanwhile."""
+        self._queue.extend(actions)
         if self._is_performing:
             return
         self._is_performing = True
@@ -190,29 +207,24 @@ class LocalFleet:
 
     # Commands
 
-    def _perform(self, command: Command) -> None:
-        match command:
-            case decided.Start(lane):
-                self._spawn(self._start(self._engines[lane]))
-            case decided.Warm(lane):
-                self._job(lane, self._warm(self._engines[lane]))
-            case decided.Stop(lane):
-                self._cancel_job(lane)
-                self._spawn(self._stop(self._engines[lane]))
-            case decided.Sleep(lane):
-                self._job(lane, self._sleep(self._engines[lane]))
-            case decided.Wake(lane):
-                self._job(lane, self._wake(self._engines[lane]))
-            case decided.CheckMemory(lane):
-                self._spawn(self._check_memory(self._engines[lane]))
-            case decided.Grant(ticket, lane):
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Command(do, lane):
+                if do is Do.STOP:
+                    self._cancel_job(lane)
+                work = self._work[do](self._engines[lane])
+                if do in (Do.WARM, Do.SLEEP, Do.WAKE):
+                    self._job(lane, work)
+                else:
+                    self._spawn(work)
+            case Grant(ticket, lane):
                 self._settle_turn(ticket, lambda grant: grant.set_result(lane))
-            case decided.Refuse(ticket, why):
+            case Refuse(ticket, why):
                 self._settle_turn(ticket, lambda grant: grant.set_exception(EngineDeadError(why)))
-            case decided.Changed(model):
+            case Changed(model):
                 self._models[model].changed()
             case Note():
-                self._note(command, self._engines[command.lane])
+                self._note(action, self._engines[action.lane])
 
     def _note(self, note: Note, engine: LaneEngine) -> None:
         self._reports.note(note, engine.log)
@@ -232,7 +244,7 @@ class LocalFleet:
                 raise EngineFailedError("it was stopped before it started")
             await engine.start()
         except EngineFailedError as fault:
-            self.feed(self.control.ended(lane, str(fault), self.clock.monotonic_s()))
+            self.feed(self.control.ended(lane, str(fault), self._now_s))
             return
         self._spawn(self._watch(engine))
         if self.control.lane(lane).is_stopping:
@@ -243,15 +255,11 @@ class LocalFleet:
     async def _watch(self, engine: LaneEngine) -> None:
         end = await engine.ended()
         self._cancel_job(engine.spec.name)
-        now_s = self.clock.monotonic_s()
-        self.feed(self.control.ended(engine.spec.name, end.why, now_s, was_killed=end.was_killed))
-
-    async def _stop(self, engine: LaneEngine) -> None:
-        await engine.stop()  # `_watch` reports the end; `_start` does where the process is still being started.
+        self.feed(self.control.ended(engine.spec.name, end.why, self._now_s, was_killed=end.was_killed))
 
     async def _wait_ready(self, engine: LaneEngine) -> None:
         await engine.ready()
-        self.feed(self.control.ready(engine.spec.name, self.clock.monotonic_s()))
+        self.feed(self.control.ready(engine.spec.name, self._now_s))
 
     async def _warm(self, engine: LaneEngine) -> None:
         lane = engine.spec.name
@@ -268,17 +276,17 @@ class LocalFleet:
     async def _asked(
         self,
         lane: str,
-        asking: Coroutine[object, object, None],
-        done: Callable[[str, float], tuple[Command, ...]],
+        asking: _Work,
+        done: Callable[[str, float], tuple[Action, ...]],
     ) -> None:
         try:
             await asking
         except EngineFailedError as fault:
-            commands = self.control.failed(lane, str(fault), self.clock.monotonic_s())
+            actions = self.control.failed(lane, str(fault), self._now_s)
         else:
-            commands = done(lane, self.clock.monotonic_s())
+            actions = done(lane, self._now_s)
         self._jobs.pop(lane, None)  # What follows may cancel the lane's job, and this one is over.
-        self.feed(commands)
+        self.feed(actions)
 
     async def _check_memory(self, engine: LaneEngine) -> None:
         lane = engine.spec.name
@@ -286,7 +294,7 @@ class LocalFleet:
         if not is_asleep:
             await engine.gone()
         is_back = await self._memory.is_back(engine.spec, is_asleep=is_asleep)
-        self.feed(self.control.memory(lane, is_back, self.clock.monotonic_s()))
+        self.feed(self.control.memory(lane, is_back, self._now_s))
 
     async def _watch_drain(self, engine: LaneEngine) -> None:
         """Report when nothing is in flight. An engine that does not say is taken for dry: its requests move."""
@@ -297,7 +305,7 @@ class LocalFleet:
                 return
             await engine.look()
             dry = 0 if engine.in_flight else dry + 1
-        self.feed(self.control.drained(engine.spec.name, self.clock.monotonic_s()))
+        self.feed(self.control.drained(engine.spec.name, self._now_s))
 
     def _status_of(self, engine: LaneEngine) -> LaneStatus:
         spec, lane = engine.spec, self.control.lane(engine.spec.name)
@@ -324,7 +332,7 @@ class LocalFleet:
 
     # Tasks
 
-    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: _Work) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -338,7 +346,7 @@ class LocalFleet:
         if self._owner is not None and not self._is_closed:
             self._owner.cancel()
 
-    def _job(self, lane: str, work: Coroutine[object, object, None]) -> None:
+    def _job(self, lane: str, work: _Work) -> None:
         self._cancel_job(lane)
         self._jobs[lane] = self._spawn(work)
 
@@ -349,7 +357,7 @@ class LocalFleet:
 
     def _arm(self) -> None:
         """Have `tick` called when control is due."""
-        due_at_s = None if self._is_closed else self.control.next_at_s(self.clock.monotonic_s())
+        due_at_s = None if self._is_closed else self.control.next_at_s(self._now_s)
         if due_at_s == self._due_at_s and self._timer is not None and not self._timer.done():
             return
         if self._timer is not None and self._timer is not asyncio.current_task():
@@ -358,9 +366,9 @@ class LocalFleet:
         self._timer = None if due_at_s is None else self._spawn(self._tick_at(due_at_s))
 
     async def _tick_at(self, due_at_s: float) -> None:
-        await self.clock.sleep(max(0.0, due_at_s - self.clock.monotonic_s()))
+        await self.clock.sleep(max(0.0, due_at_s - self._now_s))
         self._due_at_s = None
-        self.feed(self.control.tick(self.clock.monotonic_s()))
+        self.feed(self.control.tick(self._now_s))
 
     async def _look(self) -> None:
         """Read the counters of lanes while somebody looks at the status."""
@@ -398,12 +406,10 @@ class LocalModelLanes:
 
     @property
     def up(self) -> tuple[LaneAddress, ...]:
-        """The engines that take requests now."""
         return tuple(self._addresses[lane.name] for lane in self._fleet.control.up(self._name))
 
     @property
     def all(self) -> tuple[LaneAddress, ...]:
-        """All engines that are not retired."""
         control = self._fleet.control
         return tuple(
             address for name, address in self._addresses.items() if control.lane(name).state is not LaneState.RETIRED
@@ -411,25 +417,20 @@ class LocalModelLanes:
 
     @property
     def lost(self) -> str | None:
-        """Why no engine of this model will serve again."""
         return self._fleet.control.lost(self._name)
 
     @property
     def is_swapped(self) -> bool:
-        """Whether requests wait for their turn."""
         return self._fleet.control.is_swapped(self._name)
 
     @property
     def stall_s(self) -> float:
-        """How long an engine with requests in flight may give no answer before it is looked at."""
         return self._fleet.plan.config.probe.stall_s
 
     def on_change(self, tell: Callable[[], None]) -> None:
-        """Call `tell` whenever `up` or `lost` changes."""
         self._tells.append(tell)
 
     async def start(self) -> None:
-        """Start the engines, if that has not begun; returns when one is up."""
         self._fleet.begin()
         control = self._fleet.control
         await self._fleet.until(lambda: control.has_served(self._name) or self.lost is not None)
@@ -438,7 +439,6 @@ class LocalModelLanes:
 
     @asynccontextmanager
     async def turn(self, agent: str) -> AsyncIterator[str | None]:
-        """A place for one request."""
         if not self.is_swapped:
             yield None
             return
@@ -446,18 +446,12 @@ class LocalModelLanes:
             yield lane
 
     def see(self, system: str) -> None:
-        """Take the system message of a prompt."""
         self._prefix.see(system)
 
     def report_stuck(self, lane: str, why: str) -> None:
-        """End an engine that gives no reply, and start it again."""
-        self._fleet.report_stuck(lane, why)
-
-    def report_broken(self, lane: str, why: str) -> None:
-        """A connection broke. The end of the process is seen by itself, and nothing else counts."""
+        self._fleet.feed(self._fleet.control.stuck(lane, why, self._fleet.clock.monotonic_s()))
 
     def changed(self) -> None:
-        """`up` or `lost` changed."""
         for tell in self._tells:
             tell()
 
@@ -509,3 +503,48 @@ class LaneReports:
                 return f"lane {note.lane} serves again"
             case _:
                 return None
+
+
+class Memory:
+    """Whether the memory that a lane held on its GPUs is free again, as `nvidia-smi` says.
+
+    vLLM measures the free memory when it starts, and takes a part of what it sees. So a lane that starts while the
+    memory of the one before is not back gets too little for its cache, or fails. On a machine without GPUs, and on
+    slices, whose free memory `nvidia-smi` does not list, nothing is looked at.
+    """
+
+    def __init__(self, find: Callable[[], tuple[Gpu, ...] | None] = discover) -> None:
+        self._find = find
+        self._before: dict[str, dict[int, int]] = {}
+        """What was free on each GPU before a lane started, or before it fell asleep."""
+
+    async def remember(self, lane: LaneSpec) -> None:
+        """Take what is free now, before `lane` starts or falls asleep."""
+        self._before[lane.name] = await self._free(lane)
+
+    async def is_back(self, lane: LaneSpec, *, is_asleep: bool) -> bool:
+        """Whether a lane that ended, or fell asleep, has given its memory back.
+
+        True where `nvidia-smi` does not say: then the engine itself looks when it starts.
+        """
+        before = self._before.get(lane.name, {})
+        if not before:
+            return True
+        free = await self._free(lane)
+        share = {gpu.index: int(lane.memory_share * gpu.memory_mib) for gpu in lane.place.gpus}
+        if is_asleep:
+            needed = {index: before[index] + SLEEP_SHARE * share[index] for index in before}
+        else:
+            # Another lane may have come to the GPU since; what a start needs is its share.
+            needed = {index: min(before[index], share[index]) for index in before}
+        return all(free[index] >= needed[index] - SLACK_MIB for index in free if index in needed)
+
+    async def _free(self, lane: LaneSpec) -> dict[int, int]:
+        if not lane.place.gpus or lane.place.slice is not None:
+            return {}
+        try:
+            gpus = await asyncio.to_thread(self._find) or ()
+        except ConfigError:
+            return {}
+        indices = {gpu.index for gpu in lane.place.gpus}
+        return {gpu.index: gpu.free_mib for gpu in gpus if gpu.index in indices}

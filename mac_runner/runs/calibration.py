@@ -23,10 +23,10 @@ from mac_runner.calibration import SAMPLES_MIN, Stay, fit
 from mac_runner.clock import Clock
 from mac_runner.config import ModelDefinition, Written
 from mac_runner.errors import ConfigError
-from mac_runner.fleet.gpus import discover
+from mac_runner.fleet.engine_process import EngineClient, EngineRefusedError
+from mac_runner.fleet.gpus import Place, discover
+from mac_runner.fleet.lane import no_events
 from mac_runner.fleet.layout import FleetPlan
-from mac_runner.fleet.model import Place, no_events
-from mac_runner.fleet.probe import EngineClient, EngineRefusedError
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.latency import Calibration, Calibrations
 from mac_runner.runs.engines import Engine, checkpoint_of, plan_engines, tensor_parallel_of

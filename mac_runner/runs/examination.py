@@ -31,7 +31,7 @@ from mac_runner.errors import (
     RequestRefusedError,
     boundary,
 )
-from mac_runner.fleet.model import no_events
+from mac_runner.fleet.lane import no_events
 from mac_runner.plan import plan_of, sampling_of
 from mac_runner.printable import printable
 from mac_runner.results import COPIED

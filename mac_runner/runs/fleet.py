@@ -16,9 +16,8 @@ from mac_runner.backends.fleet.settings import Fleet, FleetModelConfig
 from mac_runner.clock import Clock
 from mac_runner.config import FleetConfig
 from mac_runner.errors import ConfigError, StoreError
-from mac_runner.fleet.layout import FleetPlan, LayoutError
-from mac_runner.fleet.model import LaneStatus, OnEvent
-from mac_runner.fleet.planning import local_plan
+from mac_runner.fleet.lane import LaneStatus, OnEvent
+from mac_runner.fleet.layout import FleetPlan, LayoutError, local_plan
 from mac_runner.problems import Problem, config_error, dotted
 from mac_runner.runs.engines import Engine, plan_engines
 from mac_runner.runs.setup import Setup, located

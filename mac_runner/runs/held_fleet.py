@@ -20,10 +20,8 @@ from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock, iso
 from mac_runner.config import FleetConfig
 from mac_runner.errors import ConfigError, EngineDeadError, RunLockedError
-from mac_runner.fleet.attached import AttachedFleet
-from mac_runner.fleet.held import HeldFleet, HeldLane, held_model, read_held
-from mac_runner.fleet.host import FleetHost, Holdable, control_socket
-from mac_runner.fleet.model import OnEvent
+from mac_runner.fleet.held import AttachedFleet, FleetHost, HeldFleet, HeldLane, HeldModel, Holdable, read_held
+from mac_runner.fleet.lane import OnEvent
 from mac_runner.runs import event_loop
 from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet
 from mac_runner.secrecy import command_of
@@ -108,10 +106,10 @@ async def hold(
                 host.note(name, fields)
 
         async with open_fleet(note) as fleet:
-            listening, token = control_socket(), secrets.token_urlsafe()
-            held = _described(models, fleet, listening.getsockname()[1], token, clock)
-            async with FleetHost(fleet, tuple(models), listening, token, stop.set) as host:
+            token = secrets.token_urlsafe()
+            async with FleetHost(fleet, tuple(models), token, stop.set) as host:
                 hosts.append(host)
+                held = _described(models, fleet, host.port, token, clock)
                 disk.write_atomic(path, [held.encoded()])
                 on_begin()
                 await event_loop.until_stopped(stop, _serve(fleet, models, lambda: on_up(held)))
@@ -149,10 +147,7 @@ def _described(
         command=command_of(sys.argv),
         control=f"http://127.0.0.1:{port}",
         token=token,
-        models={
-            name: held_model(config, tuple(lane.url for lane in lanes[name].all), takes_turns=lanes[name].is_swapped)
-            for name, config in models.items()
-        },
+        models={name: HeldModel.of(config, lanes[name]) for name, config in models.items()},
         lanes=tuple(
             HeldLane(name=lane.name, model=name, place=places.get(lane.name, ""), url=lane.url, slots=lane.slots)
             for name in models

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from mac_runner.bottleneck import Usage, bottleneck
 from mac_runner.errors import RunDirectoryError
-from mac_runner.fleet.model import LaneStatus
+from mac_runner.fleet.lane import LaneStatus
 from mac_runner.printable import printable
 from mac_runner.results import Columns, Value
 from mac_runner.scheduler import Progress, WaitingTurn

@@ -30,7 +30,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from mac_runner.fleet.model import LaneState, LaneStatus
+from mac_runner.fleet.lane import LaneState, LaneStatus
 from mac_runner.printable import counted, printable
 from mac_runner.results import is_noted
 from mac_runner.status.frame import STATUS_ROWS_MAX, ModelSlots, Reading, StatusFrame, TurnRow

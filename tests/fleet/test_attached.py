@@ -23,11 +23,10 @@ from mac_runner.fleet.testing import (
     FleetClient,
     FleetHost,
     HeldFleet,
+    HeldModel,
     LaneState,
     LaneStatus,
     OnEvent,
-    control_socket,
-    held_model,
     read_held,
 )
 from mac_runner.section import File
@@ -95,19 +94,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def hosted(fleet: FakeFleet, on_down: Callable[[], None] = lambda: None) -> AsyncIterator[FleetHost]:
-    listening = control_socket()
-    held = HeldFleet(
-        pid=os.getpid(),
-        host=platform.node(),
-        started_at="2026-01-01T00:00:00.000Z",
-        command="mac-run fleet up x.yaml",
-        control=f"http://127.0.0.1:{listening.getsockname()[1]}",
-        token=TOKEN,
-        models={name: held_model(config, ()) for name, config in CONFIGS.items()},
-        lanes=(),
-    )
-    write(held.encoded())
-    async with FleetHost(fleet, tuple(CONFIGS), listening, TOKEN, on_down) as host:
+    async with FleetHost(fleet, tuple(CONFIGS), TOKEN, on_down) as host:
+        held = HeldFleet(
+            pid=os.getpid(),
+            host=platform.node(),
+            started_at="2026-01-01T00:00:00.000Z",
+            command="mac-run fleet up x.yaml",
+            control=f"http://127.0.0.1:{host.port}",
+            token=TOKEN,
+            models={name: HeldModel.of(config, fleet.model(name)) for name, config in CONFIGS.items()},
+            lanes=(),
+        )
+        write(held.encoded())
         yield host
 
 
@@ -230,9 +228,9 @@ async def test_reports_events_and_states_reach_the_other_side() -> None:
                 ("a@0", "a@1", "b@2"), LaneState.UP
             )
             one.model("a").report_stuck("a@1", "no reply")
-            one.model("b").report_broken("b@2", "reset")
-            one.model("b").report_broken("b@7", "it is not there")
-            await until(lambda: bool(fleet.models["a"].stuck and fleet.models["b"].broken))
+            one.model("b").report_stuck("b@2", "no reply either")
+            one.model("b").report_stuck("b@7", "it is not there")
+            await until(lambda: bool(fleet.models["a"].stuck and fleet.models["b"].stuck))
             for system in ("Rules: be A.", "Rules: be B.", "Rules: be C.", "", "x"):
                 one.model("a").see(system)
             await until(lambda: len(fleet.models["a"].seen) == 2)
@@ -241,7 +239,7 @@ async def test_reports_events_and_states_reach_the_other_side() -> None:
             host.note("EVENT_LANE_DEAD", {"lane": "a@1", "model": "a", "seconds": 1.5, "reason": None})
             await until(lambda: len(events) > 1)
     assert fleet.models["a"].stuck == [("a@1", "no reply")]
-    assert fleet.models["b"].broken == [("b@2", "reset")]
+    assert fleet.models["b"].stuck == [("b@2", "no reply either")]
     assert events == [
         ("EVENT_LANE_UP", {"lane": "b@2", "model": "b", "place": "place 0", "gpu": "2"}),
         ("EVENT_LANE_DEAD", {"lane": "a@1", "model": "a", "seconds": 1.5, "reason": None}),
@@ -293,7 +291,7 @@ async def test_nobody_is_answered_without_the_token_from_a_page_or_under_another
                 ("/start", b'{"model": 3}', 400),
                 ("/start", b'{"model": "c"}', 400),
                 ("/start", io.BytesIO(b"x" * 2_000_000), 413),
-                ("/report", b'{"model": "a", "lane": "a@0", "kind": "odd", "why": ""}', 400),
+                ("/stuck", b'{"model": "a", "lane": "a@9", "why": ""}', 400),
                 ("/elsewhere", b"", 404),
             ):
                 async with session.post(path_, headers=good, data=body) as answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -12,23 +13,21 @@ from mac_runner.fleet.testing import (
     MEMORY_S,
     SERVED_S,
     SLEEP_S,
+    Action,
     Changed,
-    CheckMemory,
     Command,
     Control,
+    Do,
     Grant,
     Lane,
     LaneSpec,
     LaneState,
     Note,
     Refuse,
-    Sleep,
-    Start,
-    Stop,
-    Wake,
-    Warm,
 )
 from tests.sim.fake_fleet import spec
+
+Start, Warm, Stop, Sleep, Wake, CheckMemory = (partial(Command, do) for do in Do)
 
 
 def control(*lanes: LaneSpec, resident: int = 1, budget: int = 5, policy: str = "batch") -> Control:
@@ -38,15 +37,15 @@ def control(*lanes: LaneSpec, resident: int = 1, budget: int = 5, policy: str = 
     )
 
 
-def acts(commands: tuple[Command, ...]) -> list[Command]:
+def acts(commands: tuple[Action, ...]) -> list[Action]:
     return [command for command in commands if not isinstance(command, Note | Changed)]
 
 
-def events(commands: tuple[Command, ...]) -> list[str]:
+def events(commands: tuple[Action, ...]) -> list[str]:
     return [command.event.removeprefix("EVENT_LANE_") for command in commands if isinstance(command, Note)]
 
 
-def bring_up(fleet: Control, lane: str, now_s: float) -> tuple[Command, ...]:
+def bring_up(fleet: Control, lane: str, now_s: float) -> tuple[Action, ...]:
     assert acts(fleet.ready(lane, now_s)) == [Warm(lane)]
     return fleet.warmed(lane, now_s)
 

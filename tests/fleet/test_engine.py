@@ -27,7 +27,7 @@ from mac_runner.errors import (
     TransientBackendError,
 )
 from mac_runner.fleet import InferenceEngine, InferenceRequest
-from mac_runner.fleet import engine as module
+from mac_runner.fleet import inference as module
 from mac_runner.fleet.testing import FleetPlan, Place, chat_of
 from mac_runner.simulation.testing import SimulatedClock, SimulatedLoop
 from mac_runner.types import JsonObject, Reply, Request, Sampling, TokenCount

@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +45,19 @@ M = FleetModelConfig
 H100S = parse(listing(8), "")
 
 
-class FakePorts:
+class FakePorts(LoopbackPorts):
     """Ports that are free but for some."""
 
     def __init__(self, *taken: int) -> None:
+        super().__init__()
         self.taken = set(taken)
 
     def is_free(self, port: int) -> bool:
         return port not in self.taken
 
-    def take(self, number: int) -> tuple[int, ...]:
-        free = (port for port in count(20_000) if port not in self.taken)
-        return tuple(next(free) for _ in range(number))
+    def take(self, count: int) -> tuple[int, ...]:
+        free = (port for port in range(20_000, 32_000) if port not in self.taken)
+        return tuple(next(free) for _ in range(count))
 
 
 def laid(

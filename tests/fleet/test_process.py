@@ -44,7 +44,7 @@ time.sleep(600)
 HOLDER = """
 import asyncio, os, sys, time
 from pathlib import Path
-from mac_runner.fleet.process import LaneProcess
+from mac_runner.fleet.engine_process import LaneProcess
 
 async def hold():
     lane = await LaneProcess.start(sys.argv[2:], {}, Path(sys.argv[1]))
@@ -104,7 +104,7 @@ async def test_stop_leaves_no_process_whatever_it_ignores(
 
     Who asks once more, with more patience, puts nothing off.
     """
-    monkeypatch.setattr("mac_runner.fleet.process.GUARDIAN_GRACE_S", LIMIT_S)
+    monkeypatch.setattr("mac_runner.fleet.engine_process.GUARDIAN_GRACE_S", LIMIT_S)
     lane = await LaneProcess.start(family(manner), {}, tmp_path / "log")
     family_members = await alive(tmp_path / "log")
     guardian = family_members[0].parent()
@@ -121,7 +121,7 @@ async def test_stop_leaves_no_process_whatever_it_ignores(
 @pytest.mark.ci
 @awaited
 async def test_stop_ends_a_lane_whose_guardian_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mac_runner.fleet.process.GUARDIAN_GRACE_S", 0.2)
+    monkeypatch.setattr("mac_runner.fleet.engine_process.GUARDIAN_GRACE_S", 0.2)
     lane = await LaneProcess.start(family(), {}, tmp_path / "log")
     engine, near, far = await alive(tmp_path / "log")
     guardian = engine.parent()
@@ -282,14 +282,14 @@ def test_counters_of_an_engine_are_read(page: bytes, made: float, hits: float | 
 def test_requests_in_flight_are_those_that_run_and_those_that_wait() -> None:
     page = b"nano_requests_running 3.0\nnano_requests_waiting 4.0\n"
 
-    assert figures_of(page) == Figures(None, 7)
+    assert figures_of(page) == Figures(in_flight=7)
 
 
 @pytest.mark.parametrize(
     "page", [b"", b"<html>not found</html>", b"http_requests_total 7.0\n", b"nano_requests_running 1e999\n"]
 )
 def test_page_without_known_counters_has_none(page: bytes) -> None:
-    assert figures_of(page) == Figures(None, None)
+    assert figures_of(page) == Figures()
 
 
 def test_rate_is_between_two_looks_and_starts_again_with_the_engine() -> None:

@@ -44,8 +44,8 @@ def no_rest(lane: Lane, was: Callable[..., None], *args: Any, **kwargs: Any) -> 
     lane._may_start_at_s = 0.0
 
 
-def no_stranding(_allocator: RoundRobinAllocator, _was: Callable[..., Any], _lane: str) -> tuple[str, ...]:
-    return ()
+def no_stranding(_allocator: RoundRobinAllocator, _was: Callable[..., Any], _lane: str) -> None:
+    pass
 
 
 def capacity_of_all(control: Control, _was: Callable[..., int], model: str) -> int:
@@ -84,7 +84,7 @@ def play_many() -> None:
 
 BUGS: dict[str, tuple[type, str, Callable[..., Any], str]] = {
     "restarts at once in a loop": (Lane, "ended", no_rest, "started again at once"),
-    "forgets to strand": (RoundRobinAllocator, "strand", no_stranding, "is not up"),
+    "forgets to strand": (RoundRobinAllocator, "_strand", no_stranding, "is not up"),
     "capacity is not lowered": (Control, "capacity", capacity_of_all, "slots"),
     "kills for a slow health page": (Control, "tick", killed_when_slow, "stopped without reason"),
     "two starts on one place": (Control, "_is_place_busy", two_starts, "on one (GPU|place)"),

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from mac_runner.errors import ConfigError, EngineDeadError
-from mac_runner.fleet import lane_engine, process, supervisor
+from mac_runner.fleet import engine_process, supervisor
 from mac_runner.fleet.supervisor import CLOSE_S
 from mac_runner.fleet.testing import Figures, LaneState, figures_of
 from tests.fleet.real_fleet import (
@@ -152,8 +152,8 @@ async def test_engines_that_ignore_the_end_are_killed_and_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within ten seconds, where the machine is not too busy for it."""
-    assert lane_engine.STOP_GRACE_S + process.GUARDIAN_GRACE_S < CLOSE_S < 10
-    monkeypatch.setattr(lane_engine, "STOP_GRACE_S", 0.2)
+    assert engine_process.STOP_GRACE_S + engine_process.GUARDIAN_GRACE_S < CLOSE_S < 10
+    monkeypatch.setattr(engine_process, "STOP_GRACE_S", 0.2)
     async with serving(tmp_path, places=2) as fleet:
         for name in ("m@0", "m@1"):
             os.kill(pid_of(fleet, name), signal.SIGSTOP)
@@ -184,9 +184,9 @@ async def test_drained_lane_ends_after_its_requests_and_comes_back_when_asked(tm
 async def test_request_in_flight_is_answered_before_a_drained_lane_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks, look = 0, lane_engine.LaneEngine.look
+    looks, look = 0, engine_process.LaneEngine.look
 
-    async def counted(engine: lane_engine.LaneEngine) -> None:
+    async def counted(engine: engine_process.LaneEngine) -> None:
         nonlocal looks
         looks += 1
         await look(engine)
@@ -203,7 +203,7 @@ async def test_request_in_flight_is_answered_before_a_drained_lane_ends(
         asking = asyncio.create_task(ask(url))
         while not (await figures(url)).in_flight:
             assert not asking.done()
-        monkeypatch.setattr(lane_engine.LaneEngine, "look", counted)
+        monkeypatch.setattr(engine_process.LaneEngine, "look", counted)
         draining = asyncio.create_task(fleet.drain("m@0"))
         # More looks than a lane that is dry is given, even if some are of the usual round.
         await until(lambda: looks > 3 * supervisor.DRY_LOOKS or draining.done())

@@ -43,7 +43,6 @@ class FakeLanes:
     is_swapped: bool = False
     stall_s: float = 30.0
     stuck: list[tuple[str, str]] = field(default_factory=list)
-    broken: list[tuple[str, str]] = field(default_factory=list)
     askers: list[str] = field(default_factory=list)
     """Whoever asked for a turn."""
     turns: list[str] = field(default_factory=list)
@@ -83,9 +82,6 @@ class FakeLanes:
 
     def report_stuck(self, lane: str, why: str) -> None:
         self.stuck.append((lane, why))
-
-    def report_broken(self, lane: str, why: str) -> None:
-        self.broken.append((lane, why))
 
     def change(self, *up: str) -> None:
         """From now on these lanes are up, and no others."""

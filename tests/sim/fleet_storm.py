@@ -13,8 +13,19 @@ from random import Random
 from typing import Literal, TypeAlias, get_args
 
 from mac_runner.config import FleetConfig, ProbeConfig, RestartConfig, SwapConfig
-from mac_runner.fleet import control as fleet_control
-from mac_runner.fleet.testing import LaneSpec, LaneState, RoundRobinAllocator
+from mac_runner.fleet.testing import (
+    Action,
+    Changed,
+    Command,
+    Control,
+    Do,
+    Grant,
+    LaneSpec,
+    LaneState,
+    Note,
+    Refuse,
+    RoundRobinAllocator,
+)
 from tests.sim.fake_fleet import spec
 from tests.sim.timeline import Timeline
 
@@ -92,13 +103,12 @@ class World(Timeline):
             restart=RestartConfig(budget=self.budget, per_s=600),
             probe=ProbeConfig(start_s=START_S),
         )
-        self.control = fleet_control.Control(self.specs.values(), config)
+        self.control = Control(self.specs.values(), config)
         self.models = sorted({lane.model for lane in self.specs.values()})
-        self.allocator = RoundRobinAllocator.of(self.specs.values(), self.resident)
-        self.up: set[str] = set(self.specs)
-        for lane in self.specs:
-            self.allocator.strand(lane)
-        self.up.clear()
+        self.allocator = RoundRobinAllocator(self.specs.values())
+        for model in self.models:
+            self.allocator.follow(model, self.specs)
+            self.allocator.follow(model, ())
         self.processes: dict[str, Process] = {}
         self.holding: dict[str, float] = {}
         """Lanes whose memory is not free, and until when it stays so without a process."""
@@ -176,28 +186,28 @@ class World(Timeline):
 
     # Commands
 
-    def perform(self, commands: tuple[fleet_control.Command, ...]) -> None:
-        for command in commands:
-            match command:
-                case fleet_control.Start(lane):
+    def perform(self, actions: tuple[Action, ...]) -> None:
+        for action in actions:
+            match action:
+                case Command(Do.START, lane):
                     self._start(lane)
-                case fleet_control.Warm(lane):
+                case Command(Do.WARM, lane):
                     self._warm(lane)
-                case fleet_control.Stop(lane, why):
+                case Command(Do.STOP, lane, why):
                     self._stop(lane, why)
-                case fleet_control.Sleep(lane):
+                case Command(Do.SLEEP, lane):
                     self._sleep(lane)
-                case fleet_control.Wake(lane):
+                case Command(Do.WAKE, lane):
                     self._wake(lane)
-                case fleet_control.CheckMemory(lane):
+                case Command(Do.CHECK_MEMORY, lane):
                     self.at(0.05, lambda lane=lane: self._memory(lane))  # type: ignore[misc]
-                case fleet_control.Grant(ticket, lane):
+                case Grant(ticket, lane):
                     self._send(self.requests[ticket], lane)
-                case fleet_control.Refuse(ticket, why):
+                case Refuse(ticket, why):
                     self._refuse(ticket, why)
-                case fleet_control.Changed(model):
+                case Changed(model):
                     self._follow(model)
-                case fleet_control.Note(event, lane):
+                case Note(event, lane):
                     self.met[event] += 1
                     if event == "EVENT_LANE_DRAIN":
                         self.leaving.add(lane)
@@ -365,7 +375,7 @@ class World(Timeline):
         if request.agent in self.settled:
             lane = self.allocator.lane_of(request.agent)
         else:
-            if not any(name in self.up for name, one in self.specs.items() if one.model == request.model):
+            if not self.control.up(request.model):
                 return
             lane = self.allocator.allocate(request.agent, request.model)
             self.settled.add(request.agent)
@@ -426,14 +436,7 @@ class World(Timeline):
         """Agents follow lanes: stranded ones move in the same moment, waiting ones take the first that is up."""
         if self.control.is_swapped(model):
             return
-        now = {one.name for one in self.control.up(model)}
-        before = {lane for lane in self.up if self.specs[lane].model == model}
-        self.up = (self.up - before) | now
-        moved: dict[str, str | None] = {}
-        for lane in sorted(before - now):
-            moved |= self.allocator.resettle(self.allocator.strand(lane))
-        for lane in sorted(now - before):
-            moved |= self.allocator.returned(lane)
+        self.allocator.follow(model, {one.name for one in self.control.up(model)})
         for request in list(self.requests.values()):
             if request.model == model and request.process is None:
                 self._place(request)

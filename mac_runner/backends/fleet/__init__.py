@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 from mac_runner.backends import openai
@@ -93,6 +96,12 @@ def check(settings: FleetModelConfig) -> Iterator[Problem]:
 def filled(template: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
     """A command template with `{port}`, `{model}` and `{gpus}` replaced; other braces stay, such as those of JSON."""
     return tuple(_FIELD.sub(lambda found: values.get(found[1], found[0]), argument) for argument in template)
+
+
+def vllm_program() -> str:
+    """`vllm` beside this Python, or where the PATH has it."""
+    beside = shutil.which("vllm", path=str(Path(sys.executable).parent))
+    return beside or shutil.which("vllm") or "vllm"
 
 
 def flag_of(name: str) -> str:

@@ -173,9 +173,6 @@ class FleetBackend(DataPlane):
     def stuck(self, endpoint: Endpoint, why: str) -> None:
         self._lanes.report_stuck(endpoint.label, why)
 
-    def broken(self, endpoint: Endpoint, why: str) -> None:
-        self._lanes.report_broken(endpoint.label, why)
-
     @property
     def _lanes(self) -> ModelLanes:
         if self._known_lanes is None:

@@ -133,9 +133,6 @@ class ModelLanes(Protocol):
     def report_stuck(self, lane: str, why: str) -> None:
         """Say that an engine gives no reply, not even to a canary: the fleet ends it and starts it again."""
 
-    def report_broken(self, lane: str, why: str) -> None:
-        """Say that a connection to an engine broke. The fleet looks whether its process has ended."""
-
 
 class Fleet(Protocol):
     """The engines of this machine."""

@@ -126,9 +126,6 @@ class DataPlane(Backend):
     def stuck(self, endpoint: Endpoint, why: str) -> None:
         """It hangs, and was set aside."""
 
-    def broken(self, endpoint: Endpoint, why: str) -> None:
-        """A connection to it broke or was refused."""
-
     def resized(self) -> None:
         """Another set of servers is open."""
 
@@ -438,13 +435,11 @@ class DataPlane(Backend):
                 if (endpoint.count_refusal() or is_new) and endpoint.is_up:
                     await self._probe(endpoint, replace(request.sampling, seed=None))
             case Standing.GONE:
-                self.broken(endpoint, str(fault))
                 self._set_aside(endpoint, str(fault))
             case Standing.DOUBTFUL | Standing.LATE:
                 await self._probe(endpoint)
             case Standing.CUT_OFF:
                 # All requests of a server that dies break at once: one canary is enough.
-                self.broken(endpoint, str(fault))
                 if endpoint.is_up:
                     await self._probe(endpoint)
 

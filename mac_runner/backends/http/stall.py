@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -26,20 +26,70 @@ from mac_runner.clock import Clock
 _SAMPLE: Final = re.compile(rb"^([A-Za-z_:][\w:]*)(?:\{[^\n]*\})? +([-+.\deE]+)(?: +-?\d+)?\s*$", re.MULTILINE)
 _COUNTERS: Final = ("tokens_total", "tokens_predicted_total", "nano_steps_total")
 """vLLM, SGLang, llama.cpp (with --metrics), Text Generation Inference and mac-serve name their counters so."""
+_FIGURES: Final = {
+    "vllm:generation_tokens_total": "made",
+    "nano_completion_tokens_total": "made",
+    "vllm:prompt_tokens_total": "read",
+    "nano_prompt_tokens_total": "read",
+    "vllm:prefix_cache_queries_total": "sought",
+    "vllm:prefix_cache_hits_total": "cached",
+    "nano_prompt_tokens_cached_total": "cached",
+    "vllm:num_requests_running": "in_flight",
+    "vllm:num_requests_waiting": "in_flight",
+    "nano_requests_running": "in_flight",
+    "nano_requests_waiting": "in_flight",
+}
 
 
-def samples_of(page: bytes) -> Iterator[tuple[str, float]]:
-    """The names on a page for Prometheus, each with a number; what is no finite number is left out."""
-    for name, text in _SAMPLE.findall(page):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """The counters of an engine since its start."""
+
+    made: float = 0.0
+    """Tokens generated."""
+    read: float = 0.0
+    """Tokens of prompts."""
+    cached: float = 0.0
+    """Tokens of prompts that were found in the cache."""
+
+    @property
+    def prefix_hits(self) -> float | None:
+        """The share of prompt tokens that came from the cache; None before the first prompt."""
+        return min(1.0, self.cached / self.read) if self.read else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a page for Prometheus says of an engine; None for what it does not say."""
+
+    computed: float | None = None
+    """The sum of the token counters of any server: it grows while the server works."""
+    tokens: Tokens | None = None
+    """Of vLLM and mac-serve."""
+    in_flight: int | None = None
+    """Requests that the engine works on, or that wait in it."""
+
+
+def figures_of(page: bytes) -> Figures:
+    """The figures on a page for Prometheus; a sample that is no finite number is left out."""
+    computed, found = list[float](), dict[str, float]()
+    for sample, text in _SAMPLE.findall(page):
+        name = sample.decode()
         with suppress(ValueError):
-            if math.isfinite(value := float(text)):
-                yield name.decode(), value
-
-
-def tokens_counted(page: bytes) -> float | None:
-    """The sum of the token counters on a page for Prometheus; None if it has none."""
-    found = [value for name, value in samples_of(page) if name.endswith(_COUNTERS)]
-    return math.fsum(found) if found else None
+            if not math.isfinite(value := float(text)):
+                continue
+            if name.endswith(_COUNTERS):
+                computed.append(value)
+            if figure := _FIGURES.get(name):
+                found[figure] = found.get(figure, 0.0) + value
+    tokens = Tokens(
+        made=found.get("made", 0.0), read=found.get("sought", found.get("read", 0.0)), cached=found.get("cached", 0.0)
+    )
+    return Figures(
+        computed=math.fsum(computed) if computed else None,
+        tokens=tokens if "made" in found else None,
+        in_flight=int(found["in_flight"]) if "in_flight" in found else None,
+    )
 
 
 class Verdict(Enum):
@@ -181,6 +231,6 @@ class StallWatch:
 
     async def _tokens(self, endpoint: Endpoint, within_s: float = CANARY_S_MAX) -> float | None:
         page = await _came(self.metrics(endpoint, min(within_s, CANARY_S_MAX)))
-        tokens = tokens_counted(page.body) if page is not None and page.status == 200 else None
+        tokens = figures_of(page.body).computed if page is not None and page.status == 200 else None
         endpoint.silence.has_counters = endpoint.silence.has_counters or tokens is not None
         return tokens

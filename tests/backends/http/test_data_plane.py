@@ -25,7 +25,7 @@ from mac_runner.backends.testing import (
     Looks,
     ServerWeights,
     Verdict,
-    tokens_counted,
+    figures_of,
     verdict,
 )
 from mac_runner.errors import TransientBackendError, WeightMismatchError, WeightUpdateError
@@ -392,7 +392,7 @@ def test_token_counters_of_known_servers_are_read() -> None:
         b"x_tokens_total eee\nx_tokens_total 1e999\nx_tokens_total NaN\n": None,
         b"": None,
     }
-    assert {page: tokens_counted(page) for page in pages} == pages
+    assert {page: figures_of(page).computed for page in pages} == pages
 
 
 async def ask(field: Field, name: str) -> str:

@@ -10,9 +10,9 @@ import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -26,10 +26,8 @@ from mac_runner.backends.fleet.settings import Fleet, FleetModelConfig, ModelLan
 from mac_runner.clock import Clock, SystemClock, iso
 from mac_runner.config import FleetConfig, RetryConfig
 from mac_runner.errors import BackendError, ConfigError, EngineDeadError, TransientBackendError
-from mac_runner.fleet.allocator import RoundRobinAllocator
-from mac_runner.fleet.layout import FleetPlan
-from mac_runner.fleet.model import LaneStatus, OnEvent
-from mac_runner.fleet.planning import local_plan
+from mac_runner.fleet.lane import LaneSpec, LaneStatus, OnEvent
+from mac_runner.fleet.layout import FleetPlan, local_plan
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.scheduler.attempt import generate, where
 from mac_runner.scheduler.engine_policy import EngineState, Fail, GiveUpEngine, RequestState, Retry, next_step
@@ -88,6 +86,106 @@ def chat_of(prompt: str) -> tuple[Message, ...]:
             messages.append(Message(role=role, content=text))
         at = block.end()
     return tuple(messages) or (Message(role="user", content=prompt),)
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    number: int
+    agents: int = 0
+    turn: int = 0
+    """When an agent was last settled here: what was used longest ago is next."""
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    name: str
+    model: str
+    place: _Place
+    has_served: bool = False
+    is_down: bool = False
+    """Whether it served and went: one that is still starting may have agents."""
+    agents: dict[str, None] = field(default_factory=dict)
+    turn: int = 0
+
+    def order(self) -> tuple[int, ...]:
+        """The lane with the least goes first: those on places without agents, then those with the fewest."""
+        if not self.place.agents:
+            return 0, self.place.turn, self.place.number
+        return 1, len(self.agents), self.turn, self.place.number
+
+
+class RoundRobinAllocator:
+    """Which lane an agent's requests go to: distinct places first, then shared lanes, each in round-robin order. Pure.
+
+    A lane that goes down strands its agents; they are settled on the lanes of their model that are up, and stay there
+    when it returns. New agents then go to the lane that returned, since it has the fewest.
+    """
+
+    def __init__(self, lanes: Iterable[LaneSpec]) -> None:
+        places: dict[int, _Place] = {}
+        self._lanes: dict[str, list[_Lane]] = {}
+        """By model."""
+        for lane in lanes:
+            place = places.setdefault(lane.place.number, _Place(lane.place.number))
+            self._lanes.setdefault(lane.model, []).append(_Lane(lane.name, lane.model, place))
+        self._places = sorted(places)
+        self._homes: dict[str, _Lane | None] = {}
+        """The lane of each agent; None while no lane of its model is up."""
+        self._waiting: dict[str, list[str]] = {model: [] for model in self._lanes}
+        """The agents without a lane, by model."""
+        self._turn = 0
+
+    def lane_of(self, agent: str) -> str | None:
+        """Where an agent's requests go; None while no lane of its model is up."""
+        lane = self._homes[agent]
+        return None if lane is None else lane.name
+
+    def allocate(self, agent: str, model: str, lane_hint: int | None = None) -> str:
+        """Settle a new agent; `lane_hint` is the number of a place. Raises ValueError where that cannot be."""
+        lanes = self._lanes[model]
+        if lane_hint is not None:
+            lanes = [lane for lane in lanes if lane.place.number == lane_hint]
+            if lane_hint not in self._places:
+                numbers = ", ".join(map(str, self._places))
+                text = f"lane_hint {lane_hint} is not a place of this fleet, which has {numbers}"
+                raise ValueError(f"agent {agent!r}: {text}")
+            if not lanes:
+                raise ValueError(f"agent {agent!r}: place {lane_hint} of lane_hint has no lane of {model}")
+        lane = self._settle(agent, lanes)
+        if lane is None:
+            names = ", ".join(lane.name for lane in lanes)
+            raise ValueError(f"agent {agent!r}: no lane of {model} is up ({names}): try again once one is")
+        return lane.name
+
+    def follow(self, model: str, up: Collection[str]) -> None:
+        """These lanes of a model are up, and no others: agents of those that went, or that waited, are settled."""
+        lanes = self._lanes[model]
+        for lane in lanes:
+            is_up = lane.name in up
+            lane.has_served = lane.has_served or is_up
+            lane.is_down = lane.has_served and not is_up
+            if lane.is_down:
+                self._strand(lane)
+        waiting = self._waiting[model]
+        self._waiting[model] = [agent for agent in waiting if self._settle(agent, lanes) is None]
+
+    def _strand(self, lane: _Lane) -> None:
+        for agent in lane.agents:
+            self._homes[agent] = None
+        self._waiting[lane.model] += lane.agents
+        lane.place.agents -= len(lane.agents)
+        lane.agents.clear()
+
+    def _settle(self, agent: str, lanes: Iterable[_Lane]) -> _Lane | None:
+        """Give an agent the next of these lanes that are not down; None where none is."""
+        lane = min((lane for lane in lanes if not lane.is_down), key=_Lane.order, default=None)
+        if lane is not None:
+            self._turn += 1
+            lane.turn = lane.place.turn = self._turn
+            lane.place.agents += 1
+            lane.agents[agent] = None
+            self._homes[agent] = lane
+        return lane
 
 
 @dataclass(slots=True)
@@ -264,13 +362,13 @@ class _Running:
     def __init__(self, fleet: PlannedFleet, dispatchers: Mapping[str, Dispatcher]) -> None:
         self._dispatchers = dispatchers
         self.fleet = fleet
-        self.allocator = RoundRobinAllocator.of(fleet.plan.lanes, fleet.plan.config.max_agents_per_gpu)
-        self._up: dict[str, set[str]] = {}
+        self.allocator = RoundRobinAllocator(fleet.plan.lanes)
         for model in dispatchers:
             lanes = fleet.model(model)
             if not lanes.is_swapped:  # Where models take turns, lanes that sleep keep their agents.
-                self._up[model] = {lane.name for lane in lanes.up}
-                lanes.on_change(partial(self._follow, model, lanes))
+                follow = partial(self._follow, model, lanes)
+                follow()
+                lanes.on_change(follow)
 
     def settle(self, agent_id: str, agent: _Agent) -> None:
         """Give an agent a lane. Raises ConfigError where that cannot be."""
@@ -287,12 +385,7 @@ class _Running:
         return await dispatcher.answer(request, fields)
 
     def _follow(self, model: str, lanes: ModelLanes) -> None:
-        """Move the agents of lanes that went, and take lanes back in."""
-        was, self._up[model] = self._up[model], {lane.name for lane in lanes.up}
-        stranded = [agent for lane in sorted(was - self._up[model]) for agent in self.allocator.strand(lane)]
-        self.allocator.resettle(stranded)
-        for lane in sorted(self._up[model] - was):
-            self.allocator.returned(lane)
+        self.allocator.follow(model, {lane.name for lane in lanes.up})
 
 
 class InferenceEngine:
