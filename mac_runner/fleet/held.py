@@ -28,7 +28,7 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
@@ -198,9 +198,10 @@ class ModelState:
 
     @classmethod
     def of(cls, lanes: ModelLanes) -> ModelState:
+        """What other processes hear of lanes: without the key of their engines' `/admin` paths."""
         return cls(
             up=tuple(lane.name for lane in lanes.up),
-            all=lanes.all,
+            all=tuple(replace(lane, admin_key=None) for lane in lanes.all),
             lost=lanes.lost,
             is_swapped=lanes.is_swapped,
             stall_s=lanes.stall_s,
