@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 import click
@@ -17,9 +20,10 @@ from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.ending import end, end_trusted
 from mac_runner.cli.fleet_commands import fleet
 from mac_runner.cli.init import init, write_examples
-from mac_runner.cli.options import LOCAL_PATH, count, profile_option, quiet_option, set_option, trust_option
+from mac_runner.cli.options import LOCAL_PATH, count, profile_option, set_option, trust_option
 from mac_runner.cli.planning_commands import calibrate_command, plan_command
 from mac_runner.cli.process import Exit, report
+from mac_runner.errors import ConfigError
 from mac_runner.runs.setup import RunRequest
 from mac_runner.secrecy import without_secrets
 from mac_runner.testing.request import CheckRequest
@@ -27,11 +31,25 @@ from mac_runner.testing.request import CheckRequest
 _DEFAULT_VERB = "run"
 
 
+def respelt(args: Sequence[str]) -> list[str] | None:
+    """The command that does what an old one did; None for a command that there is."""
+    match args:
+        case ["repair", *rest]:
+            return ["verify", "--repair", *rest]
+        case _:
+            return None
+
+
 class _VerbOrFile(click.Group):
     """A group whose first argument may be an experiment file instead of a verb."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert the default verb where none is named, unless the first argument looks like a misspelt verb."""
+        """Insert the default verb where none is named, unless the first argument looks like a misspelt verb.
+
+        Raises ConfigError with the new spelling of an old command.
+        """
+        if (new := respelt(args)) is not None:
+            raise ConfigError(without_secrets(f"this is now spelt: {shlex.join(['mac-run', *new])}"))
         if args and args[0] not in self.commands and args[0] not in ("--help", "--version"):
             if args[0].isalpha() and not os.path.lexists(args[0]):
                 near = get_close_matches(args[0], self.commands, n=1)
@@ -64,9 +82,8 @@ def cli() -> None:
     mac-run value RUN GAME  say what a turn was worth, by forks of it
     mac-run status RUN      say how far a run is, while it runs or after
     mac-run retry RUN       try again what has failed
-    mac-run repair RUN      write again what is damaged in a run directory
     mac-run metrics RUN …   compute numbers of its conversations by functions of yours
-    mac-run verify RUN      check a run directory and play its transcripts again
+    mac-run verify RUN      check a run directory and play its transcripts again; with --repair: mend it
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
     mac-run view RUN        show it in a browser, while it runs or after
@@ -117,30 +134,25 @@ def merge_command(target: Path, sources: tuple[Path, ...], is_trusted: bool, qui
     end_trusted(sources, is_trusted, lambda: maintenance.merge(target, sources, is_quiet=quiet))
 
 
-@cli.command(name="repair")
-@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
-@trust_option
-@quiet_option
-def repair_command(directory: Path, is_trusted: bool, quiet: bool) -> None:
-    """Move damaged transcripts of RUN, a run or a grid, aside and write them again from the journal.
-
-    No engine is started. What the journal lacks is open again, and is played by the command that began the run.
-
-    Exit codes: 0 every transcript is what was acknowledged, 1 some are to be played again, 2 RUN is not a run
-    directory, 4 storage failed, 5 it is being run.
-    """
-    end_trusted([directory], is_trusted, lambda: maintenance.repair(directory, is_quiet=quiet))
-
-
 @cli.command(name="verify")
 @click.argument("directory", metavar="RUN", type=LOCAL_PATH)
+@click.option("--repair", "is_repaired", is_flag=True, help="Write damaged transcripts again from the journal instead.")
+@click.option("--quiet", is_flag=True, help="With --repair: print nothing but errors.")
 @trust_option
-def verify_command(directory: Path, is_trusted: bool) -> None:
-    """Check the run directory RUN, and play every transcript again.
+def verify_command(directory: Path, is_repaired: bool, quiet: bool, is_trusted: bool) -> None:
+    """Check RUN, a run or a grid, and play every transcript again. Reads only.
 
-    Exit codes: 0 everything is as promised, 1 something is not, 2 RUN is not a run directory.
+    With --repair, transcripts that differ from what was acknowledged are moved aside and written again, without an
+    engine. What the journal lacks is open again, and is played by the command that began the run.
+
+    Exit codes: 0 everything is as promised, 1 something is not, 2 RUN is not a run directory. With --repair: 0 every
+    transcript is what was acknowledged, 1 some are to be played again, 2 as above, 4 storage failed, 5 RUN is being
+    run.
     """
-    end_trusted([directory], is_trusted, lambda: maintenance.verify(directory))
+    if quiet and not is_repaired:
+        raise click.UsageError("--quiet is for --repair: what verify finds is what it prints")
+    work = partial(maintenance.repair, is_quiet=quiet) if is_repaired else maintenance.verify
+    end_trusted([directory], is_trusted, lambda: work(directory))
 
 
 @cli.command(name="doctor")

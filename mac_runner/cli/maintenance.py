@@ -1,4 +1,4 @@
-"""`mac-run verify`, `repair`, `retry` and `merge`: work on a run directory after the run."""
+"""`mac-run verify`, `retry` and `merge`: work on a run directory after the run."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def _verdict(found: Verified) -> list[str]:
         )
     if checked.without_tokens:
         lines.append(
-            f"`mac-run repair {found.directory}` writes token traces again from the journal, where that has them all. "
-            f"Without them the run cannot be exported as {', '.join(WITH_TOKENS)} or by the table traces, and these "
-            "conversations cannot be forked. Everything else needs only their transcripts."
+            f"`mac-run verify {found.directory} --repair` writes token traces again from the journal, where that has "
+            f"them all. Without them the run cannot be exported as {', '.join(WITH_TOKENS)} or by the table traces, "
+            "and these conversations cannot be forked. Everything else needs only their transcripts."
         )
     return lines
 

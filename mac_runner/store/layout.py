@@ -291,4 +291,4 @@ def check_name(name: str, what: str) -> str:
 
 
 def repair_advice(directory: Path) -> str:
-    return f"`mac-run repair {directory}` writes it again from the journal"
+    return f"`mac-run verify {directory} --repair` writes it again from the journal"

@@ -122,7 +122,7 @@ def check_refused(path: Path, task_id: str, codes: Mapping[str, Ended], note: st
 OUT: Final = "../out"
 OUTCOMES: Final = {
     # Mended, or played again by the command that began the run.
-    "repair": frozenset({Exit.OK, Exit.FAILURES, Exit.BAD_INPUT}),
+    "verify": frozenset({Exit.OK, Exit.FAILURES, Exit.BAD_INPUT}),
     # Marked, or refused.
     "publish": frozenset({Exit.OK, Exit.FAILURES, Exit.BAD_INPUT}),
     "merge": frozenset({Exit.OK, Exit.FAILURES, Exit.BAD_INPUT}),
@@ -144,7 +144,7 @@ def makers(run: str, *, is_grid: bool) -> tuple[tuple[str, ...], ...]:
         ("report", run, "--out", f"{OUT}/report.html", "--json", f"{OUT}/report.json"),
         ("show", run),
         ("show", run, "--tables"),
-        ("repair", run),
+        ("verify", run, "--repair"),
     )
     single = (
         *(("show", run, "0", *more) for more in SHOWS),
@@ -178,7 +178,7 @@ def make(scene: Path, args: tuple[str, ...]) -> Made:
         made: object = tree(out)
         if args[0] in ("merge", "fork") and ended.code in (Exit.OK, Exit.FAILURES):
             made = facts(out / ("merged" if args[0] == "merge" else "fork"))
-        if args[0] == "repair" and ended.code == Exit.OK and (path / args[1] / "transcripts").is_dir():
+        if args[0] == "verify" and ended.code == Exit.OK and (path / args[1] / "transcripts").is_dir():
             made = {file.name: file.read_bytes() for file in (path / args[1] / "transcripts").iterdir()}
         return Made(ended.code, ended.err + ended.out, made)
 

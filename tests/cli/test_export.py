@@ -187,7 +187,7 @@ def test_a_transcript_that_is_damaged_stops_the_export_and_is_exported_once_it_i
 
     at_once(command).refused("small-000001.json is not what was acknowledged")
     assert not [*finished.path.glob(f"tables/**/*.{form}")]
-    at_once("repair runs/small").done()
+    at_once("verify runs/small --repair").done()
     at_once(command).done("2 of 2")
 
 

@@ -196,7 +196,7 @@ def test_seat_with_another_model_keeps_the_names_of_the_models_that_spoke_before
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b'"model": "m"', b'"model": "r"', 1))
     at_once("verify fk").ends(Exit.FAILURES)
-    at_once("repair fk").done()
+    at_once("verify fk --repair").done()
     assert path.read_bytes() == whole
 
 

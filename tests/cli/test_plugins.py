@@ -97,7 +97,7 @@ def test_verbs_that_read_a_run_do_their_work_without_importing_its_code(bombed: 
         f"{show} --thoughts": (0, "says"),
         f"{show} --prompt 0/Abel": (2, "add --trust if you trust that code"),
         "verify runs/small": (0, "nothing was played again"),
-        "repair runs/small": (2, "add --trust"),
+        "verify runs/small --repair": (2, "add --trust"),
         "retry runs/small": (0, "nothing to retry"),
         "merge merged runs/small": (0, "12 conversations finished"),
         "doctor": (0, "mac_runner"),
@@ -121,8 +121,8 @@ def test_damage_is_found_without_the_code_and_mended_with_it(own: Lab, at_once: 
     forget()
 
     at_once("verify runs/small").ends(Exit.FAILURES)
-    at_once("repair runs/small").refused()
-    at_once("repair runs/small --trust").done()
+    at_once("verify runs/small --repair").refused()
+    at_once("verify runs/small --repair --trust").done()
     assert path.read_bytes() == good
     at_once("verify runs/small --trust").done("plays again")
     at_once("show runs/small 0 --prompt 0/Abel --trust").done("=== user")

@@ -44,7 +44,9 @@ def test_finished_runs_verify_and_are_left_as_they_are(recorded: Lab, at_once: A
     assert digests(recorded) == before
 
 
-@pytest.mark.parametrize("command", ["status", "show", "verify", "repair", "retry", "report", "export --to tables"])
+@pytest.mark.parametrize(
+    "command", ["status", "show", "verify", "verify --repair", "retry", "report", "export --to tables"]
+)
 def test_run_of_another_edition_is_refused_with_the_version_that_reads_it(
     recorded: Lab, at_once: AtOnce, command: str
 ) -> None:

@@ -93,7 +93,7 @@ def test_retry_that_fails_again_says_so_and_keeps_both_attempts(lab: Lab, at_onc
 def test_run_in_which_all_is_well_is_left_as_it_is(finished: Lab, at_once: AtOnce) -> None:
     with finished.run_dir().unchanged():
         at_once("retry runs/small").done(told="nothing to retry")
-        at_once("repair runs/small").done(told="nothing to repair")
+        at_once("verify runs/small --repair").done(told="nothing to repair")
 
 
 def test_interrupted_retry_of_questions_from_a_file_is_brought_to_its_end(
@@ -142,8 +142,8 @@ def test_retry_that_cannot_be_begun_moves_nothing(
     for path in failed:
         path.write_bytes(path.read_bytes()[:-5])
     with run.unchanged():
-        at_once("retry runs/talk").refused("repair runs/talk`", *(path.name for path in failed))
-    at_once("repair runs/talk").done()
+        at_once("retry runs/talk").refused("verify runs/talk --repair`", *(path.name for path in failed))
+    at_once("verify runs/talk --repair").done()
     lab.verified(run.path)
 
 
@@ -257,19 +257,19 @@ def test_damaged_transcripts_are_named_and_written_again_byte_for_byte(
         verified = at_once("verify victim")
         merged = at_once("merge whole victim --quiet")
         retried = at_once("retry victim --quiet") if has_failed else None
-        repaired = at_once("repair victim")
+        repaired = at_once("verify victim --repair")
         # Where nothing is left of a question from a file, only the file has it.
         if file == "questions.yaml" and repaired.returncode == Exit.FAILURES and kind not in SALVAGED:
             assert "FILE --out victim" in repaired.stderr, kind
             repaired = at_once(file, "--out", "victim")
         checks = {
             "verify does not see it": verified.returncode == Exit.FAILURES,
-            "verify names no remedy": "mac-run repair victim" in verified.stdout,
+            "verify names no remedy": "mac-run verify victim --repair" in verified.stdout,
             "merge does not refuse it": merged.returncode == Exit.BAD_INPUT,
             "merge does not name it": name in merged.stderr,
-            "merge names no remedy": "mac-run repair victim" in merged.stderr,
+            "merge names no remedy": "mac-run verify victim --repair" in merged.stderr,
             "merge has written": not (lab.path / "whole").exists(),
-            "retry names no remedy": retried is None or "mac-run repair victim" in retried.stderr,
+            "retry names no remedy": retried is None or "mac-run verify victim --repair" in retried.stderr,
             "repair failed": repaired.returncode == Exit.OK,
             "repair does not name it": name.removesuffix(".json") in repaired.stderr,
             "other bytes": transcripts(victim.path) == whole,
@@ -310,7 +310,7 @@ def test_conversation_whose_journal_is_gone_too_is_told_and_played_again(
     flip(run.path / "transcripts/games-000001.json", 900, 1)
     shutil.rmtree(run.path / "journal")
 
-    at_once("repair runs/games").ends(
+    at_once("verify runs/games --repair").ends(
         Exit.FAILURES, "games-000000: taken over", "games-000001: open again", "--out runs/games"
     )
     at_once("games.yaml").done()
@@ -325,7 +325,7 @@ def test_an_experiment_file_called_grid_beside_a_run_makes_it_no_combination(at_
     (run.parent / "grid.yaml").write_text("_grid: {sweep: {seed: [1, 2]}}\n")
     flip_somewhere(next((run / "transcripts").iterdir()), bit=0)
 
-    assert "up to date" not in at_once("repair runs/small").done().stderr
+    assert "up to date" not in at_once("verify runs/small --repair").done().stderr
 
 
 @pytest.mark.ci
@@ -339,10 +339,10 @@ def test_failed_attempts_are_written_again_too(at_once: AtOnce, lab: Lab, moody:
         for name in whole:
             harm(attempts / name)
         at_once("merge whole runs/talk --quiet").done(told=[*whole])
-        at_once("repair runs/talk").done()
+        at_once("verify runs/talk --repair").done()
         assert {path.name: path.read_bytes() for path in attempts.iterdir()} == whole
         lab.verified(attempts.parent)
-        at_once("repair whole").done()
+        at_once("verify whole --repair").done()
         lab.verified(lab.path / "whole")
         shutil.rmtree(lab.path / "whole")
 
@@ -355,7 +355,7 @@ def test_repair_of_a_grid_repairs_its_combinations(at_once: AtOnce, lab: Lab) ->
     for path in found:
         flip(path, 700, 4)
 
-    at_once("repair runs/lot").done()
+    at_once("verify runs/lot --repair").done()
 
     assert [path.read_bytes() for path in found] == whole
     lab.verified(lab.path / "runs/lot")
@@ -366,8 +366,8 @@ def test_show_warns_of_a_transcript_that_is_not_what_was_acknowledged(at_once: A
     assert "warning" not in at_once("show runs/small 1").stderr
     path.write_bytes(path.read_bytes().replace(b'"timing"', b'"Timing"', 1))
 
-    process = at_once("show runs/small 1").done(told=("small-000001.json is", "repair runs/small"))
+    process = at_once("show runs/small 1").done(told=("small-000001.json is", "verify runs/small --repair"))
 
     assert process.stdout
     replaced_by_pipe(path)
-    at_once("show runs/small 1").refused("a regular file", "repair runs/small")
+    at_once("show runs/small 1").refused("a regular file", "verify runs/small --repair")

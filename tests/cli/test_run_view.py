@@ -237,7 +237,7 @@ def test_verify_says_of_a_conversation_without_its_tokens_what_is_missing_and_wh
     out = capsys.readouterr().out
     assert "mismatched 0, without tokens 1" in out
     assert "traces/small-000000.parquet" in out
-    assert f"`mac-run repair {place}`" in out
+    assert f"`mac-run verify {place} --repair`" in out
     assert "rollouts, verifiers" in out
     for name in ("rollouts", "verifiers", "traces"):
         with pytest.raises(RunDirectoryError, match=r"small-000000\.parquet"):

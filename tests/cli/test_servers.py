@@ -237,7 +237,7 @@ def test_thoughts_are_recorded_beside_replies_and_survive_a_repair(at_once: AtOn
 
     for path in whole:
         path.unlink()
-    at_once("repair runs/small").done()
+    at_once("verify runs/small --repair").done()
     assert {path: path.read_bytes() for path in (run.path / "transcripts").iterdir()} == whole
 
 

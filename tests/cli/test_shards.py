@@ -80,7 +80,7 @@ def test_lost_result_is_refused_also_where_the_merge_is_quiet(parts: Lab, at_onc
 
     at_once(f"{MERGE_BOTH} --quiet").refused("by the manifest or the index", command)
 
-    at_once(f"repair {SECOND} --quiet").ends(Exit.FAILURES)
+    at_once(f"verify {SECOND} --repair --quiet").ends(Exit.FAILURES)
     at_once(command.replace("FILE", "small.yaml").removeprefix("mac-run "), "--quiet").done()
     at_once(f"{MERGE_BOTH} --quiet").done()
     parts.verified(parts.path / "whole")
@@ -173,7 +173,7 @@ def test_verbs_take_what_workers_have_left_as_a_run_that_was_stopped(unfinished:
         at_once("retry shared").done(told="nothing to retry")
         at_once(f"{AUTO} --dry-run").done("shared, shard auto/3", "6 asked for: 4")
 
-    at_once("repair shared").done()
+    at_once("verify shared --repair").done()
     at_once(AUTO).done()
     assert unfinished.statuses == {"finished": 6}
 
@@ -260,11 +260,11 @@ def test_repair_of_a_grid_is_refused_while_a_worker_is_at_work_in_it(lab: Lab, a
     min((shared / "transcripts").iterdir()).write_bytes(b"{}")
     worker = RunLock(Disk(), shared / "leases/seed-1/2-of-2")
 
-    at_once("repair shared").ends(Exit.IN_USE, "leases/seed-1/2-of-2 is being run")
+    at_once("verify shared --repair").ends(Exit.IN_USE, "leases/seed-1/2-of-2 is being run")
 
     worker.sign_off()
     worker.release()
-    at_once("repair shared").done()
+    at_once("verify shared --repair").done()
 
 
 @pytest.mark.ci

@@ -337,7 +337,7 @@ def test_results_that_are_damaged_or_lost_are_refused_by_name_and_nothing_is_wri
                 told = (
                     "lost results: 1\n",
                     "toy_00003",
-                    f"`mac-run repair {victim}`",
+                    f"`mac-run verify {victim} --repair`",
                     f" --shard 1/3 --out {victim}`;",
                 )
                 assert [words for words in told if words not in str(refusal.value)] == [], name

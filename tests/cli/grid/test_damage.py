@@ -95,7 +95,7 @@ def test_record_of_a_grid_that_cannot_be_read_is_refused_by_name_and_nothing_cha
     harm(run.path)
 
     with lab.unchanged():
-        for verb in ("verify runs/small", "status runs/small", "show runs/small", "repair runs/small"):
+        for verb in ("verify runs/small", "status runs/small", "show runs/small", "verify runs/small --repair"):
             at_once(verb).ends(Exit.BAD_INPUT, words)
         if damage != MENDED:
             at_once("small.yaml").ends(Exit.BAD_INPUT, words)
@@ -113,7 +113,7 @@ def test_repair_sets_a_transcript_aside_that_was_renamed_to_one_of_another_combi
     run.path.joinpath(FIRST).rename(run.path / "transcripts/small-seed-2-000007.json")
 
     assert "small-seed-2-000007.json: it was never acknowledged" in at_once("verify runs/small").ends(1).stdout
-    at_once("repair runs/small").done()
+    at_once("verify runs/small --repair").done()
 
     assert run.path.joinpath("damaged/small-seed-2-000007.json").read_bytes() == whole
     assert run.path.joinpath(FIRST).read_bytes() == whole

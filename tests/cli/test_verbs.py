@@ -1,0 +1,28 @@
+"""The verbs that there are, what `--help` says of them, and the spellings that they had before."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+import pytest
+
+from mac_runner.cli.commands import cli
+from mac_runner.cli.process import Exit
+from tests.cli.lab import AtOnce
+
+RESPELT = {
+    "repair runs/a --quiet": "verify --repair runs/a --quiet",
+}
+
+
+@pytest.mark.parametrize("old", RESPELT)
+def test_an_old_spelling_is_answered_with_the_new_one_which_is_taken(at_once: AtOnce, old: str) -> None:
+    new = RESPELT[old]
+    ended = at_once(*shlex.split(old)).ends(Exit.BAD_INPUT, f"mac-run {new}")
+    assert ended.stderr.count("\n") == 1
+    verb, *rest = shlex.split(new)
+    with click.Context(cli) as ctx:
+        command = cli.get_command(ctx, verb)
+        assert command is not None
+        command.make_context(verb, rest, parent=ctx)
