@@ -1,6 +1,6 @@
 """`stream`: the conversations of an experiment as they end, for a loop that learns from them or looks at them.
 
-Forks from Python: `fork` and `value`, as `mac-run fork` and `mac-run value`.
+Forks from Python: `fork` and `value`, as `mac-run fork`.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ def value(
     """What the reply to `turn` was worth: how the chance to win of `agent` differs if it is drawn again.
 
     Returns what `value.json` of the fork has: each arm with its mean and interval, and the paired differences. The
-    arguments are the flags of `mac-run value`; `agent` is `--for`.
+    arguments are the flags of `mac-run fork --value`; `agent` is `--for`.
     """
     directory = None if out is None else directory_of("out", out)
     request = ValueRequest(

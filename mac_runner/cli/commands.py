@@ -36,6 +36,8 @@ def respelt(args: Sequence[str]) -> list[str] | None:
     match args:
         case ["repair", *rest]:
             return ["verify", "--repair", *rest]
+        case ["value", *rest]:
+            return ["fork", "--value", *rest]
         case _:
             return None
 
@@ -78,8 +80,7 @@ def cli() -> None:
     mac-run fleet VERB      plan, start, watch and end engines on the GPUs of this machine
     mac-run submit FILE     run it by several workers, on this machine, Slurm or Ray
     mac-run merge OUT RUN…  merge parts of an experiment, from several machines, into one run
-    mac-run fork RUN GAME   play a conversation again from one of its turns on
-    mac-run value RUN GAME  say what a turn was worth, by forks of it
+    mac-run fork RUN GAME   play a conversation again from a turn on; with --value: say what the turn was worth
     mac-run status RUN      say how far a run is, while it runs or after
     mac-run retry RUN       try again what has failed
     mac-run metrics RUN …   compute numbers of its conversations by functions of yours
@@ -102,7 +103,6 @@ for _verb in (
     run_commands.submit_command,
     run_commands.retry_command,
     run_commands.fork_command,
-    run_commands.value_command,
     result_commands.status_command,
     result_commands.show_command,
     result_commands.view_command,

@@ -1,4 +1,4 @@
-"""`mac-run fork` and `value`: other ways in which a recorded conversation might have gone on."""
+"""`mac-run fork`: other ways in which a recorded conversation might have gone on."""
 
 from __future__ import annotations
 

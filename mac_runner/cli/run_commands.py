@@ -1,4 +1,4 @@
-"""The verbs that play conversations, and their flags: `run`, `submit`, `retry`, `fork` and `value`."""
+"""The verbs that play conversations, and their flags: `run`, `submit`, `retry` and `fork`."""
 
 from __future__ import annotations
 
@@ -257,8 +257,12 @@ policy_option = click.option(
 @click.option("--reply", metavar="TEXT", help="Give this reply to TURN in place of the engine.")
 @click.option("--reply-file", type=LOCAL_PATH, metavar="FILE", help="The same, from a file.")
 @click.option("--rebase", "is_rebased", is_flag=True, help="Keep replies whose prompts change; marked as off-policy.")
+@click.option("--value", "is_valued", is_flag=True, help="Say what the reply to TURN was worth, by N draws per arm.")
+@click.option("--outcome", metavar="FIGURE", help="What counts, such as won, days or winners:town [the chance to win].")
+@click.option("--for", "agent", metavar="NAME", help="Whose chance to win it is [that of who speaks].")
+@click.option("--silence", "has_silence", is_flag=True, help="Compare with the default act of the environment too.")
 @policy_option
-@click.option("--out", type=LOCAL_PATH, metavar="DIR", help="The directory of the fork.")
+@click.option("--out", type=LOCAL_PATH, metavar="DIR", help="The directory of the fork [with --value: in runs/].")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Say what it would take; touch nothing.")
 @trust_option
 @concurrency_option
@@ -276,6 +280,10 @@ def fork_command(
     reply: str | None,
     reply_file: Path | None,
     is_rebased: bool,
+    is_valued: bool,
+    outcome: str | None,
+    agent: str | None,
+    has_silence: bool,
     policies: tuple[str, ...],
     out: Path | None,
     is_dry: bool,
@@ -290,8 +298,42 @@ def fork_command(
     engine honours seeds; the other draws have seeds of their own. The same command goes on with a fork that was
     stopped, and so does mac-run fork DIR.
 
+    With --value it plays two arms: `said` keeps the reply, `resampled` draws it again, with the same seeds in both. It
+    prints how the chance to win differs. DIR/value.json has the numbers.
+
     Exit codes: as for a run.
     """
+    if is_valued:
+        others = {
+            "--where": where,
+            "--round": is_round,
+            "--set": overrides,
+            "--seat": seats,
+            "--reply": reply is not None,
+            "--reply-file": reply_file,
+            "--rebase": is_rebased,
+        }
+        if game is None or turn is None or draws is None:
+            raise click.UsageError("--value is of one turn: name RUN, GAME, --turn TURN and --draws N")
+        if found := [flag for flag, given in others.items() if given]:
+            raise click.UsageError(f"--value compares what was said with other draws: leave out {', '.join(found)}")
+        request = ValueRequest(
+            run=directory,
+            game=game,
+            turn=turn,
+            draws=draws,
+            outcome=outcome,
+            agent=agent,
+            has_silence=has_silence,
+            policies=forks.policies_of(policies),
+        )
+        end_trusted(
+            [directory],
+            is_trusted,
+            lambda: forks.value(request, out, is_dry=is_dry, concurrency=concurrency, is_quiet=quiet, is_live=live),
+        )
+    if outcome is not None or agent is not None or has_silence:
+        raise click.UsageError("--outcome, --for and --silence are for --value: add it, or leave them out")
     if game is None and not where:
         flags = (turn, reply, reply_file, out, draws, *where, *overrides, *seats)
         if is_round or is_rebased or is_dry or any(flag is not None for flag in flags):
@@ -326,67 +368,6 @@ def fork_command(
                 draws=range(draws or 1),
                 arms=(forks.arm_of(reply, reply_file),),
                 is_rebased=is_rebased,
-                policies=forks.policies_of(policies),
-            ),
-            out,
-            is_dry=is_dry,
-            concurrency=concurrency,
-            is_quiet=quiet,
-            is_live=live,
-        ),
-    )
-
-
-@click.command(name="value")
-@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
-@click.argument("game", metavar="GAME")
-@click.option("--turn", metavar="TURN", required=True, help="The turn: 12/Abel/0/0, 12/Abel, or #60 for its place.")
-@click.option("--draws", callback=count, metavar="N", required=True, help="So many conversations of each arm.")
-@click.option("--outcome", metavar="FIGURE", help="What counts, such as won, days or winners:town [the chance to win].")
-@click.option("--for", "agent", metavar="NAME", help="Whose chance to win it is [that of who speaks].")
-@click.option("--silence", "has_silence", is_flag=True, help="Compare with the default act of the environment too.")
-@policy_option
-@click.option("--out", type=LOCAL_PATH, metavar="DIR", help="The directory of the fork [in runs/].")
-@click.option("--dry-run", "is_dry", is_flag=True, help="Say what it would take; touch nothing.")
-@trust_option
-@concurrency_option
-@click.option("--quiet", is_flag=True, help="Print the value alone.")
-@live_option
-def value_command(
-    directory: Path,
-    game: str,
-    turn: str,
-    draws: int,
-    outcome: str | None,
-    agent: str | None,
-    has_silence: bool,
-    policies: tuple[str, ...],
-    out: Path | None,
-    is_dry: bool,
-    is_trusted: bool,
-    concurrency: int | None,
-    quiet: bool,
-    live: bool | None,
-) -> None:
-    """Print what the reply to TURN of GAME was worth: how the chance to win differs if it is drawn again.
-
-    It plays a fork with two arms: `said` keeps the reply, `resampled` draws it again. The draws of both share their
-    seeds. The same command goes on with a fork that was stopped. DIR/value.json has the numbers.
-
-    Exit codes: as for a run.
-    """
-    end_trusted(
-        [directory],
-        is_trusted,
-        lambda: forks.value(
-            ValueRequest(
-                run=directory,
-                game=game,
-                turn=turn,
-                draws=draws,
-                outcome=outcome,
-                agent=agent,
-                has_silence=has_silence,
                 policies=forks.policies_of(policies),
             ),
             out,

@@ -286,7 +286,7 @@ def test_damaged_parent_is_refused(forked: Lab, at_once: AtOnce) -> None:
 
 @pytest.mark.ci
 def test_value_pairs_the_draws_of_its_arms(forked: Lab, at_once: AtOnce) -> None:
-    command = "value runs/small 0 --turn #30 --draws 6 --silence --out fk --quiet"
+    command = "fork runs/small 0 --value --turn #30 --draws 6 --silence --out fk --quiet"
     process = at_once(command).done("said less resampled")
 
     value = json.loads((forked.path / "fk" / "value.json").read_text())
@@ -346,7 +346,7 @@ def test_game_of_a_plug_in_is_forked_where_its_code_is_trusted(lab: Lab, at_once
 def test_functions_do_what_the_verbs_do(forked: Lab, at_once: AtOnce) -> None:
     run, fork = forked.run_dir().path, partial(mac_runner.fork, turn="#60", progress=False)
     at_once("fork runs/small 0 --turn #60 --draws 2 --out verbs").done()
-    at_once("value runs/small 0 --turn #60 --draws 3 --out verbs-value --outcome days").done()
+    at_once("fork runs/small 0 --value --turn #60 --draws 3 --out verbs-value --outcome days").done()
 
     view = fork(run, 0, draws=2, out="functions")
     value = mac_runner.value(run, 0, turn="#60", draws=3, outcome="days", out="functions-value", progress=False)

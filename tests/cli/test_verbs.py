@@ -13,6 +13,7 @@ from tests.cli.lab import AtOnce
 
 RESPELT = {
     "repair runs/a --quiet": "verify --repair runs/a --quiet",
+    "value runs/a 0 --turn #60 --draws 3 --quiet": "fork --value runs/a 0 --turn '#60' --draws 3 --quiet",
 }
 
 
