@@ -174,7 +174,7 @@ def test_class_of_the_page_is_a_backend_and_its_functions_are_metrics(lab: Lab, 
     assert set(metrics) == {"is_short", "words.all", "words.most"}
     assert "rate" in metrics["is_short"]
     assert len(at_once("show", "runs/counted", "--where", "words.all>=1").done().stdout.splitlines()) == 6
-    at_once("metrics", "runs/counted", "./metrics.py:words").done("words.most")
+    at_once("export", "runs/counted", "--metric", "./metrics.py:words").done("words.most")
 
 
 REGISTERED = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
@@ -38,8 +38,27 @@ def respelt(args: Sequence[str]) -> list[str] | None:
             return ["verify", "--repair", *rest]
         case ["value", *rest]:
             return ["fork", "--value", *rest]
+        case ["metrics", *rest]:
+            return ["export", *_with_metrics(rest)]
         case _:
             return None
+
+
+def _with_metrics(args: Iterable[str]) -> list[str]:
+    """RUN and flags as they are; what follows RUN becomes metrics."""
+    words, found, names = iter(args), list[str](), list[str]()
+    run = None
+    for word in words:
+        if word == "--to":
+            found += [word, next(words, "FILE")]
+        elif word.startswith("-"):
+            found.append(word)
+        elif run is None:
+            run = word
+            found.append(word)
+        else:
+            names.append(word)
+    return [*found, *(part for name in names for part in ("--metric", name))] if names else [*found, "--metric"]
 
 
 class _VerbOrFile(click.Group):
@@ -83,7 +102,6 @@ def cli() -> None:
     mac-run fork RUN GAME   play a conversation again from a turn on; with --value: say what the turn was worth
     mac-run status RUN      say how far a run is, while it runs or after
     mac-run retry RUN       try again what has failed
-    mac-run metrics RUN …   compute numbers of its conversations by functions of yours
     mac-run verify RUN      check a run directory and play its transcripts again; with --repair: mend it
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
@@ -91,7 +109,7 @@ def cli() -> None:
     mac-run publish RUN OUT write its pages as a folder for any static host, or to open by double click
     mac-run init NAME       write a new project with a game of your own
     mac-run check NAME      try an environment of your own: FILE.py:name
-    mac-run export RUN      write its tables as files: CSV, JSON Lines or Parquet
+    mac-run export RUN      write its tables as files: CSV, JSON Lines or Parquet; with --metric: compute metrics
     mac-run report RUN      write a page of figures; with a second RUN: compare the two
     mac-run format FORMAT   turn a public benchmark into questions to discuss
     mac-run import RUNNER   turn an experiment file of another runner into one of ours
@@ -109,7 +127,6 @@ for _verb in (
     result_commands.publish_command,
     result_commands.export_command,
     result_commands.report_command,
-    result_commands.metrics_command,
     fleet,
     calibrate_command,
     plan_command,

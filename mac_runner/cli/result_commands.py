@@ -1,4 +1,4 @@
-"""The verbs that read results, and their flags: `status`, `show`, `view`, `publish`, `export`, `report`, `metrics`."""
+"""The verbs that read results, and their flags: `status`, `show`, `view`, `publish`, `export`, `report`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from mac_runner.data.files import CSV
 from mac_runner.reports import ALL
 from mac_runner.runs.export import ALL_FORMATS, ExportRequest
 from mac_runner.viewer.guard import Address
+
+_OWN = ""
+"""The value of `--metric` without one."""
 
 
 @click.command(name="status")
@@ -175,7 +178,7 @@ def publish_command(
 
 @click.command(name="export")
 @click.argument("directory", metavar="RUN", type=LOCAL_PATH)
-@click.option("--to", type=LOCAL_PATH, metavar="DIR", required=True, help="Where the files are put.")
+@click.option("--to", type=LOCAL_PATH, metavar="DIR", help="Where the files are put; with --metric a FILE.")
 @click.option(
     "--tables",
     multiple=True,
@@ -197,15 +200,25 @@ def publish_command(
 )
 @click.option("--follow", "is_followed", is_flag=True, help="Go on as conversations end, until the run has ended.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", default=1, help="How many processes write [1].")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    is_flag=False,
+    flag_value=_OWN,
+    metavar="NAME",
+    help="Print the metric NAME of RUN instead, such as ./metrics.py:words; may be repeated [those that RUN names].",
+)
 @trust_option
 def export_command(
     directory: Path,
-    to: Path,
+    to: Path | None,
     tables: tuple[str, ...],
     formats: tuple[str, ...],
     only: tuple[str, ...],
     is_followed: bool,
     jobs: int,
+    metrics: tuple[str, ...],
     is_trusted: bool,
 ) -> None:
     """Write the tables of RUN, a run or a grid, as files: conversations, agents, turns, events and more.
@@ -217,8 +230,20 @@ def export_command(
     The other formats are for trainers, and are written in the same way: rollouts (a row for each reply, with its
     tokens), trl-sft, trl-kto, trl-dpo (from forks), verl-sft, verifiers and openai-chat.
 
+    With --metric: compute metrics over the finished conversations and print them; FILE gets a JSON object for each.
+    Those that RUN names are code, so they take --trust.
+
     Exit codes: 0 written, 2 RUN or a flag is wrong, 3 interrupted: the same command goes on, 4 storage failed.
     """
+    if metrics:
+        if tables or formats or only or is_followed or jobs != 1:
+            raise click.UsageError("--metric writes no tables: give it --to and --trust alone")
+        if _OWN in metrics and len(metrics) > 1:
+            raise click.UsageError("--metric without a NAME is for those that RUN names: leave it out beside others")
+        names = tuple(name for name in metrics if name != _OWN)
+        end_trusted([directory], is_trusted, lambda: results.compute_metrics(directory, names, to))
+    if to is None:
+        raise click.UsageError("name the directory of the files with --to")
     request = ExportRequest(
         directories=[directory],
         to=to,
@@ -267,18 +292,3 @@ def report_command(
     directories = [directory] if other is None else [directory, other]
     request = ReportRequest(directories=directories, out=out, numbers=numbers, has_pdf=has_pdf, viewer=viewer)
     end_trusted(directories, is_trusted, lambda: write_report(request))
-
-
-@click.command(name="metrics")
-@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
-@click.argument("names", metavar="[METRIC]...", nargs=-1)
-@click.option("--to", type=LOCAL_PATH, metavar="FILE", help="Write a JSON object for each conversation.")
-@trust_option
-def metrics_command(directory: Path, names: tuple[str, ...], to: Path | None, is_trusted: bool) -> None:
-    """Compute metrics over the finished conversations of RUN: each METRIC, such as ./metrics.py:words.
-
-    Without a METRIC, those that RUN names; that imports code, so it takes --trust. RUN is only read.
-
-    Exit codes: 0 computed, 2 RUN or a flag is wrong, 4 storage failed.
-    """
-    end_trusted([directory], is_trusted, lambda: results.compute_metrics(directory, names, to))

@@ -58,7 +58,7 @@ def compute_metrics(directory: Path, names: Sequence[str], to: Path | None) -> E
     run = read_run(directory)
     metrics = named_metrics(names) if names else metrics_of(recorded_only(run))
     if not metrics:
-        raise ConfigError(f"{directory} has no metrics; name some, such as ./metrics.py:words")
+        raise ConfigError(f"{directory} has no metrics; name some, such as --metric ./metrics.py:words")
     if to is not None:
         _refuse(to, "--to")
     found = measure_run(run, metrics, to)

@@ -100,8 +100,8 @@ def test_a_run_that_is_extended_says_how_many_rows_have_no_value_of_a_new_metric
     at_once(birds(conversations=2, metrics=()))
     assert not aviary.run_dir("birds").summary.get("metrics")
     at_once(birds(conversations=5, metrics=("./metrics.py:words",))).done()
-    at_once("metrics runs/birds --trust --to values.jsonl").done()
-    aviary.run("metrics", "runs/birds").refused("--trust")  # In a process that has not imported the code.
+    at_once("export runs/birds --metric --trust --to values.jsonl").done()
+    aviary.run("export", "runs/birds", "--metric").refused("--trust")  # In a process that has not imported the code.
 
     assert numbers(aviary.run_dir("birds").summary) == {"words.ann": (3, 4.0, 2), "words.curt": (3, 1.0, 2)}
     assert len((aviary.path / "values.jsonl").read_text().splitlines()) == 5

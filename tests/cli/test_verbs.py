@@ -14,6 +14,8 @@ from tests.cli.lab import AtOnce
 RESPELT = {
     "repair runs/a --quiet": "verify --repair runs/a --quiet",
     "value runs/a 0 --turn #60 --draws 3 --quiet": "fork --value runs/a 0 --turn '#60' --draws 3 --quiet",
+    "metrics runs/a --trust --to v": "export runs/a --trust --to v --metric",
+    "metrics runs/a ./m.py:a ./m.py:b": "export runs/a --metric ./m.py:a --metric ./m.py:b",
 }
 
 
