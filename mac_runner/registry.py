@@ -102,7 +102,7 @@ S = TypeVar("S", bound=Settings)
 
 
 class Converter(NamedTuple):
-    """How the release files of a public benchmark become a file of questions, for `mac-run format`."""
+    """How the release files of a public benchmark become a file of questions, for `mac-run import`."""
 
     files: str
     """Which files it takes, in words."""
@@ -206,9 +206,9 @@ class EnvironmentSpec(Generic[S]):
     Conversations that were recorded before something was counted are still sound: they keep what they have there.
     """
     converters: Mapping[str, Converter] = field(default_factory=dict)
-    """By format, what `mac-run format` converts."""
+    """By format, what `mac-run import` makes questions of."""
     importers: Mapping[str, Importer] = field(default_factory=dict)
-    """By runner, what `mac-run import` converts."""
+    """By runner, what `mac-run import` makes experiments of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

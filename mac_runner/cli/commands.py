@@ -40,6 +40,8 @@ def respelt(args: Sequence[str]) -> list[str] | None:
             return ["fork", "--value", *rest]
         case ["metrics", *rest]:
             return ["export", *_with_metrics(rest)]
+        case ["format", *rest]:
+            return ["import", *rest]
         case _:
             return None
 
@@ -111,8 +113,7 @@ def cli() -> None:
     mac-run check NAME      try an environment of your own: FILE.py:name
     mac-run export RUN      write its tables as files: CSV, JSON Lines or Parquet; with --metric: compute metrics
     mac-run report RUN      write a page of figures; with a second RUN: compare the two
-    mac-run format FORMAT   turn a public benchmark into questions to discuss
-    mac-run import RUNNER   turn an experiment file of another runner into one of ours
+    mac-run import FORMAT … turn a public benchmark, or an experiment file of another runner, into ours
     """
 
 
@@ -241,50 +242,36 @@ def init_command(folder: Path | None, example: str | None, examples: Path | None
         end(lambda: init(project, example))
 
 
-_FORMATS = " or ".join(f"{name} ({converter.files})" for name, converter in results.formats().items())
-_METADATA = " or ".join(f"{found.metadata} ({name})" for name, found in results.formats().items() if found.metadata)
+_FORMATS = "\n    ".join(f"{name}: {found.files}" for name, found in results.import_formats().items())
+_METADATA = " or ".join(f"{found.metadata} ({name})" for name, found in results.converters().items() if found.metadata)
 
 
 @cli.command(
-    name="format",
-    help=f"""Turn the release files of a public benchmark into one file of questions.
+    name="import",
+    help=f"""Turn files of others into ours: of a public benchmark, or an experiment of another runner.
 
-    FORMAT is {_FORMATS}.
-    Exit codes: 0 written, 2 bad input, 4 storage failed.
+    \b
+    FORMAT, and the FILEs that it takes:
+    {_FORMATS}
+
+    A benchmark becomes the file of questions that --out names. An experiment is written there, or printed, and what it
+    leaves out is listed.
+
+    Exit codes: 0 written, also where keys are left out, 2 bad input, 4 storage failed.
     """,
 )
-@click.argument("name", metavar="FORMAT", type=click.Choice(list(results.formats())))
+@click.argument("name", metavar="FORMAT", type=click.Choice(list(results.import_formats())))
 @click.argument("files", metavar="FILE...", type=LOCAL_PATH, nargs=-1, required=True)
-@click.option("--out", type=LOCAL_PATH, metavar="FILE", required=True, help="The question file to write.")
+@click.option("--out", type=LOCAL_PATH, metavar="FILE", help="The file to write.")
 @click.option(
     "--metadata",
     type=LOCAL_PATH,
     metavar="FILE",
     help=f"What else is known of the questions: {_METADATA}.",
 )
-def format_command(name: str, files: tuple[Path, ...], out: Path, metadata: Path | None) -> None:
-    """Write a file of questions."""
-    end(lambda: results.format_questions(name, files, out, metadata))
-
-
-_RUNNERS = "; ".join(f"of {name}: {importer.files}" for name, importer in results.importers().items())
-
-
-@cli.command(
-    name="import",
-    help=f"""Turn an experiment file of another runner into one of ours, and list what it leaves out.
-
-    FILE is, {_RUNNERS}. Without --out the experiment is printed.
-
-    Exit codes: 0 written, also where keys are left out, 2 bad input, 4 storage failed.
-    """,
-)
-@click.argument("runner", metavar="RUNNER", type=click.Choice(list(results.importers())))
-@click.argument("file", metavar="FILE", type=LOCAL_PATH)
-@click.option("--out", type=LOCAL_PATH, metavar="FILE", help="The experiment file to write.")
-def import_command(runner: str, file: Path, out: Path | None) -> None:
-    """Write an experiment file."""
-    end(lambda: results.import_experiment(runner, file, out))
+def import_command(name: str, files: tuple[Path, ...], out: Path | None, metadata: Path | None) -> None:
+    """Write a file of questions or an experiment."""
+    end(lambda: results.import_files(name, files, out, metadata))
 
 
 def obey() -> int:

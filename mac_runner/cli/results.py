@@ -1,4 +1,4 @@
-"""`mac-run status`, `export`, `format` and `import`: how far a run is, its tables, and files of others."""
+"""`mac-run status`, `export` and `import`: how far a run is, its tables, and files of others."""
 
 from __future__ import annotations
 
@@ -70,14 +70,32 @@ def compute_metrics(directory: Path, names: Sequence[str], to: Path | None) -> E
     return Exit.OK
 
 
-def formats() -> Mapping[str, Converter]:
+def import_formats() -> dict[str, Converter | Importer]:
+    """What can be imported."""
+    return {**converters(), **importers()}
+
+
+def import_files(name: str, files: Sequence[Path], out: Path | None, metadata: Path | None) -> Exit:
+    """Write files of a public benchmark, or the experiment of another runner, as a file of ours."""
+    if name in converters():
+        if out is None:
+            raise ConfigError("--out: name the file of questions to write")
+        return import_questions(name, files, out, metadata)
+    if metadata is not None:
+        raise ConfigError(f"--metadata: the format {name} takes no such file; leave it out")
+    if len(files) > 1:
+        raise ConfigError(f"FILE: an experiment of {name} is one file; leave out {', '.join(map(str, files[1:]))}")
+    return import_experiment(name, files[0], out)
+
+
+def converters() -> Mapping[str, Converter]:
     """Each benchmark format, with what turns its files into a question file."""
     return {name: found for spec in environment_specs().values() for name, found in spec.converters.items()}
 
 
-def format_questions(name: str, files: Sequence[Path], out: Path, metadata: Path | None = None) -> Exit:
+def import_questions(name: str, files: Sequence[Path], out: Path, metadata: Path | None = None) -> Exit:
     """Write the questions of `files`, in the format `name`, to the new file `out`."""
-    converter = formats()[name]
+    converter = converters()[name]
     if metadata is not None and not converter.metadata:
         raise ConfigError(f"--metadata: the format {name} takes no such file; leave it out")
     _refuse(out)

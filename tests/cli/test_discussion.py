@@ -124,7 +124,7 @@ def test_a_benchmark_becomes_questions_that_can_be_discussed(lab: Lab, at_once: 
     decision |= {"age": 30, "gender": "female", "race": "Asian"}
     (lab.path / "explicit.jsonl").write_text(json.dumps(decision))
 
-    process = at_once("format discrim-eval explicit.jsonl --out q.jsonl")
+    process = at_once("import discrim-eval explicit.jsonl --out q.jsonl")
 
     assert (process.returncode, process.stdout) == (0, "q.jsonl: 1 questions\n")
     at_once(moderated(policy="discussant"), "--quiet").done()
@@ -139,7 +139,7 @@ def test_bad_input_of_format_ends_with_code_2_and_writes_nothing(
         *("bbq bad.jsonl --out none/q.jsonl", "mmlu bad.jsonl --out q.jsonl", "bbq bad.jsonl"),
     )
 
-    assert refusals(at_once, (f"format {each}" for each in asked)) == snapshot
+    assert refusals(at_once, (f"import {each}" for each in asked)) == snapshot
     assert [path.name for path in lab.path.iterdir()] == ["bad.jsonl"]
 
 

@@ -16,6 +16,7 @@ RESPELT = {
     "value runs/a 0 --turn #60 --draws 3 --quiet": "fork --value runs/a 0 --turn '#60' --draws 3 --quiet",
     "metrics runs/a --trust --to v": "export runs/a --trust --to v --metric",
     "metrics runs/a ./m.py:a ./m.py:b": "export runs/a --metric ./m.py:a --metric ./m.py:b",
+    "format bbq a.jsonl --out q.jsonl": "import bbq a.jsonl --out q.jsonl",
 }
 
 

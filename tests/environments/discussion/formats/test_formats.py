@@ -16,7 +16,7 @@ import pytest
 from msgspec import UNSET
 
 from mac_runner.cli.process import Exit
-from mac_runner.cli.results import format_questions
+from mac_runner.cli.results import import_questions
 from mac_runner.environments.discussion.testing import (
     NO_ANSWER_INFO,
     NO_TARGET,
@@ -327,6 +327,6 @@ def test_the_command_takes_the_file_for_bbq_alone(tmp_path: Path, monkeypatch: p
     Path("m.csv").write_text(HEADER + "Age,1,3,0,label\n", encoding="utf-8")
 
     with pytest.raises(ConfigError, match=r"--metadata: .* discrim-eval"):
-        format_questions("discrim-eval", [Path("Age.jsonl")], Path("q"), Path("m.csv"))
-    assert format_questions("bbq", [Path("Age.jsonl")], Path("q"), Path("m.csv")) == Exit.OK
+        import_questions("discrim-eval", [Path("Age.jsonl")], Path("q"), Path("m.csv"))
+    assert import_questions("bbq", [Path("Age.jsonl")], Path("q"), Path("m.csv")) == Exit.OK
     assert json.loads(Path("q").read_text(encoding="utf-8"))["source_metadata"]["target_loc"] == 0
