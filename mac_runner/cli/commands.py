@@ -38,6 +38,8 @@ def respelt(args: Sequence[str]) -> list[str] | None:
             return ["verify", "--repair", *rest]
         case ["value", *rest]:
             return ["fork", "--value", *rest]
+        case ["fleet", "plan", *rest]:
+            return ["doctor", "--fleet", *rest]
         case ["metrics", *rest]:
             return ["export", *_with_metrics(rest)]
         case ["format", *rest]:
@@ -95,10 +97,10 @@ def cli() -> None:
     mac-run FILE            run an experiment or a grid of them, or go on with it where it stopped
     mac-run FILE --view     the same, and show it in a browser meanwhile
     mac-run FILE --dry-run  say what would run and how much is left; with --prompt N, what would be sent first
-    mac-run doctor [FILE]   check that the engines it needs answer
+    mac-run doctor [FILE]   check that the engines it needs answer; with --fleet: say where they would run
     mac-run plan FILE       say how long it will take, and what it will cost
     mac-run calibrate FILE  measure how long the engines it needs take
-    mac-run fleet VERB      plan, start, watch and end engines on the GPUs of this machine
+    mac-run fleet VERB      start, watch and end engines on the GPUs of this machine
     mac-run submit FILE     run it by several workers, on this machine, Slurm or Ray
     mac-run merge OUT RUN…  merge parts of an experiment, from several machines, into one run
     mac-run fork RUN GAME   play a conversation again from a turn on; with --value: say what the turn was worth
@@ -177,14 +179,24 @@ def verify_command(directory: Path, is_repaired: bool, quiet: bool, is_trusted: 
 @click.argument("file", metavar="[EXPERIMENT]", type=LOCAL_PATH, required=False)
 @profile_option
 @set_option
-def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str, ...]) -> None:
+@click.option("--fleet", "is_planned", is_flag=True, help="Say where engines on a fleet would run; start nothing.")
+def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str, ...], is_planned: bool) -> None:
     """Print what is installed, and check the engines of EXPERIMENT: each is started and generates one token.
 
-    Exit codes: 0 all of it works, 1 something does not, 2 bad input.
+    With --fleet: print the engines that it has on the GPUs of this machine instead, of a grid those of all
+    combinations: where each runs, its share of memory, its port and its command line.
+
+    Exit codes: 0 all of it works, 1 something does not, 2 bad input; with --fleet also where engines do not fit.
     """
-    if file is None and (profile is not None or overrides):
-        raise click.UsageError("--profile and --set need an EXPERIMENT")
-    request = None if file is None else RunRequest(file=file, profile=profile, overrides=overrides)
+    if file is None:
+        if profile is not None or overrides or is_planned:
+            raise click.UsageError("--profile, --set and --fleet need an EXPERIMENT")
+        end(lambda: diagnose(None))
+    request = RunRequest(file=file, profile=profile, overrides=overrides)
+    if is_planned:
+        from mac_runner.cli.fleet_plan import show_plan
+
+        end(lambda: show_plan(request))
     end(lambda: diagnose(request))
 
 

@@ -15,7 +15,7 @@ _FLEET_FILE = Path("fleet.json")
 
 @click.group(name="fleet", no_args_is_help=True)
 def fleet() -> None:
-    """Plan, start, watch and end engines on the GPUs of this machine.
+    """Start, watch and end engines on the GPUs of this machine.
 
     `mac-run FILE` does all of it by itself. A fleet that is held outlives runs, so several of them share engines that
     took long to load.
@@ -23,22 +23,6 @@ def fleet() -> None:
 
 
 _file_argument = click.argument("file", metavar="[FLEET]", type=LOCAL_PATH, required=False, default=_FLEET_FILE)
-
-
-@fleet.command(name="plan")
-@click.argument("file", metavar="EXPERIMENT", type=LOCAL_PATH)
-@profile_option
-@set_option
-def plan_command(file: Path, profile: str | None, overrides: tuple[str, ...]) -> None:
-    """Print the engines of EXPERIMENT: where each runs, its share of memory, its port and its command line.
-
-    Of a grid, the engines of all combinations. It asks nvidia-smi for the GPUs, and starts and writes nothing.
-
-    Exit codes: 0 all of it fits, 2 bad input, with everything that does not fit and why.
-    """
-    from mac_runner.cli.fleet_plan import show_plan
-
-    end(lambda: show_plan(RunRequest(file=file, profile=profile, overrides=overrides)))
 
 
 @fleet.command(name="up")

@@ -1,4 +1,4 @@
-"""`mac-run fleet plan FILE`: which engines would run where, and how they would be started."""
+"""`mac-run doctor FILE --fleet`: which engines would run where, and how they would be started."""
 
 from __future__ import annotations
 

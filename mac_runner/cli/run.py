@@ -142,7 +142,7 @@ def describe(request: RunRequest, *, is_quiet: bool) -> Exit:
     surveys = {setup.slug: survey(setup.invocation) for setup in chosen.setups}
     lines = [*(_of_one(chosen, surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines))]
     if on_fleet := [engine.name for engine in engines.engines.values() if engine.is_on_fleet]:
-        lines.append(f"fleet          {', '.join(on_fleet)}; mac-run fleet plan shows where their engines run")
+        lines.append(f"fleet          {', '.join(on_fleet)}; mac-run doctor FILE --fleet shows where their engines run")
     limits = chosen.setups[0].experiment.limits
     if limits is not None and (asked := limits.model_dump(exclude_none=True)):
         lines.append(f"limits         {', '.join(f'{key} {value:,}' for key, value in asked.items())}")

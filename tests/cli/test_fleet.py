@@ -1,4 +1,4 @@
-"""`mac-run fleet plan`, `up`, `status`, `drain` and `down`, and runs on a held fleet of stub engines."""
+"""`mac-run doctor --fleet`, `mac-run fleet up`, `status`, `drain` and `down`, and runs on a held fleet of stubs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Plan = Callable[..., Ended]
 
 @pytest.fixture
 def plan(lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch) -> Plan:
-    """`mac-run fleet plan` of `trial.yaml`, with the overrides that are given."""
+    """`mac-run doctor --fleet` of `trial.yaml`, with the overrides that are given."""
     folk: JsonObject = {"model": "Qwen/Qwen3-8B", "engine_args": {"kv_cache_dtype": "fp8"}}
     models: JsonObject = {"folk": {"backend": "fleet", "fleet_config": folk}}
     lab.write(experiment("trial", models=models, fleet={"first_port": FIRST_PORT}))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return lambda *overrides: at_once("fleet plan trial.yaml", *(f"--set={override}" for override in overrides))
+    return lambda *overrides: at_once("doctor trial.yaml --fleet", *(f"--set={override}" for override in overrides))
 
 
 @pytest.mark.ci
@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_refused_with_its_place_by_the_plan_and_at_the_star
         for override in overrides:
             started = at_once("trial.yaml --out out --set", override).refused().stderr
             assert plan(override).refused().stderr.splitlines()[0] in started.splitlines()
-        told = refusals(at_once, [("fleet", "plan", "trial.yaml", "--set", override) for override in overrides])
+        told = refusals(at_once, [("doctor", "--fleet", "trial.yaml", "--set", override) for override in overrides])
 
     assert told == snapshot
     assert psutil.Process().children() == []

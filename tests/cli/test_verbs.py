@@ -17,6 +17,7 @@ RESPELT = {
     "metrics runs/a --trust --to v": "export runs/a --trust --to v --metric",
     "metrics runs/a ./m.py:a ./m.py:b": "export runs/a --metric ./m.py:a --metric ./m.py:b",
     "format bbq a.jsonl --out q.jsonl": "import bbq a.jsonl --out q.jsonl",
+    "fleet plan a.yaml --profile p": "doctor --fleet a.yaml --profile p",
 }
 
 
