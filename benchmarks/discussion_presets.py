@@ -76,7 +76,7 @@ def mean_cost(preset: str, *, lobby: str, games: int) -> Cost:
 
 
 def rows(*, lobby: str, games: int) -> Iterator[str]:
-    """The table of docs/town_of_salem.md, one row per preset."""
+    """What the table of docs/town_of_salem.md says of costs, one row per preset."""
     yield "| `game.discussion` | turns a game | chain | turns a day | chain a day |"
     yield "|---|---|---|---|---|"
     for preset in DISCUSSIONS:
