@@ -33,7 +33,7 @@ REFUSALS = "tests/backends/test_refusals.py::test_words_mean_the_same_in_every_b
 SURROUNDINGS = "tests/cli/test_servers.py::test_settings_that_an_environment_has_for_other_clients_change_nothing"
 ODD_GAMES = "tests/scheduler/test_run.py::test_whatever_a_game_raises_or_gives_fails_its_conversations_alone"
 CLOCKS = "tests/runs/test_workers.py::test_workers_whose_clocks_leap_by_decades_end_as_any_others"
-LANES = "tests/simulation/test_loop.py::test_a_lane_answers_when_one_does_that_takes_every_step"
+LANES = "tests/planning/test_loop.py::test_a_lane_answers_when_one_does_that_takes_every_step"
 
 WHAT = {
     "storm": "storms: invariants after each event, each conversation once, settled in 10 min",

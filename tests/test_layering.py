@@ -16,7 +16,6 @@ PACKAGE = Path(__file__).parents[1] / "mac_runner"
 GROUND = (
     *("errors", "tokens", "types", "clock", "descriptors", "files", "printable", "section", "problems", "latency"),
     *(
-        "calibration",
         "intervals",
         "bottleneck",
         "compared",
@@ -45,7 +44,6 @@ MAY_IMPORT = {
     "scheduler": {"config", "plan", "store", "environments", "backends"},
     "fleet": {"config", "store", "backends", "scheduler"},
     "metrics": {"environments"},
-    "simulation": {"config", "plan", "store", "environments", "backends", "scheduler"},
     "status": {"fleet", "scheduler"},
     "reports": {"store"},
     "views": {"config", "store", "environments", "metrics", "reports"},
@@ -53,7 +51,10 @@ MAY_IMPORT = {
     "data": {"store", "environments", "reports"},
     "runs": {
         *("config", "plan", "store", "environments", "backends", "fleet", "metrics", "scheduler", "status", "reports"),
-        *("simulation", "views", "figures", "data"),
+        *("views", "figures", "data"),
+    },
+    "planning": {
+        *("config", "plan", "store", "environments", "backends", "scheduler", "fleet", "data", "runs"),
     },
     "viewer": {"config", "store", "environments", "reports", "views", "data", "runs"},
     "api": {"config", "plan", "store", "scheduler", "status", "runs"},
@@ -61,7 +62,7 @@ MAY_IMPORT = {
     "testing": {"config", "plan", "environments", "backends"},
     "cli": {
         *("config", "plan", "store", "backends", "fleet", "status", "reports", "views", "data", "runs", "viewer"),
-        *("executors", "simulation", "testing"),
+        *("executors", "planning", "testing"),
     },
     "serve": {"nano"},
     "__main__": {"cli"},

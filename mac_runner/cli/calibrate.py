@@ -9,11 +9,11 @@ from pathlib import Path
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.clock import SystemClock
 from mac_runner.latency import Calibration, CalibrationChoice
+from mac_runner.planning.observed import known_calibrations
+from mac_runner.planning.sweeps import Sweeps, calibrated, written
 from mac_runner.reports import write_tables
 from mac_runner.results import Table
 from mac_runner.runs import event_loop
-from mac_runner.runs.calibration import Sweeps, calibrated, written
-from mac_runner.runs.measured import known_calibrations
 from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
 from mac_runner.store import Disk
 

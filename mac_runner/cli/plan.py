@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mac_runner.cli.process import INTERRUPTED, Exit, leave_on_signals, report, say
+from mac_runner.planning.cost import Cost, CostRequest, Row, cost_of
+from mac_runner.planning.forecast import PILOT, Forecast
 from mac_runner.printable import counted, printable
 from mac_runner.reports import write_tables
 from mac_runner.results import Table
-from mac_runner.runs.cost import Cost, CostRequest, Row, cost_of
-from mac_runner.simulation.forecast import Forecast
-from mac_runner.simulation.run import PILOT
 from mac_runner.store.records import encode_json
 from mac_runner.types import JsonObject
 

@@ -67,7 +67,7 @@ def calibrate_command(
         raise click.UsageError("--profile and --set are about an EXPERIMENT: leave them out beside --base-url")
     # Here, because every verb would wait for the fleet.
     from mac_runner.cli.calibrate import show_calibration
-    from mac_runner.runs.calibration import Sweeps, server_experiment
+    from mac_runner.planning.sweeps import Sweeps, server_experiment
 
     source = file if file is not None else server_experiment(base_url or "", model or "")
     request = RunRequest(file=source, profile=profile, overrides=overrides)
@@ -141,7 +141,7 @@ def plan_command(
     """
     # Here, because every verb would wait for the scheduler and the backends.
     from mac_runner.cli.plan import show_cost
-    from mac_runner.runs.cost import CostRequest
+    from mac_runner.planning.cost import CostRequest
 
     request = CostRequest(
         run=RunRequest(file=file, profile=profile, overrides=overrides, limit=limit),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from mac_runner.runs.calibration import EngineName, calibrate
-from mac_runner.runs.cost import Cost, CostRequest, Recorded, Resampled, cost_of, recorded_conversations
 from mac_runner.runs.engines import DESCRIPTORS_MIN, Engine, EnginePlan, bound, plan_engines
 from mac_runner.runs.event_loop import COLLECTION_OBJECTS, rare_collections, run
 from mac_runner.runs.export import Exported, ExportRequest, export, exported, followed
@@ -11,7 +9,6 @@ from mac_runner.runs.fork_plan import ForkRequest, plan_fork
 from mac_runner.runs.forks import RESAMPLED, SAID, Rollout, value_of
 from mac_runner.runs.limits import Limits
 from mac_runner.runs.maintenance import repair_all, verify_all
-from mac_runner.runs.measured import observed
 from mac_runner.runs.recorded import (
     parent_conversation,
     rebuilt_transcript,

@@ -19,7 +19,7 @@ from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.testing import AnthropicDialect, HttpBackend, OllamaBackend
 from mac_runner.clock import Clock
 from mac_runner.errors import BackendError, TransientBackendError
-from mac_runner.simulation.testing import SimulatedClock
+from mac_runner.planning.testing import SimulatedClock
 from mac_runner.types import Reply, Request
 from tests.sim import anthropic_server, ollama_server
 from tests.sim.anthropic_server import AnthropicServer

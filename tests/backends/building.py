@@ -8,9 +8,9 @@ from random import Random
 from mac_runner.backends import Backend
 from mac_runner.backends.testing import build_backend
 from mac_runner.config import AgentDefinition, ModelDefinition
+from mac_runner.planning.testing import SimulatedClock
 from mac_runner.registry import backend_specs
 from mac_runner.section import Section
-from mac_runner.simulation.testing import SimulatedClock
 
 
 def defined(settings: Section, **more: object) -> ModelDefinition:

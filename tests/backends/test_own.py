@@ -22,11 +22,11 @@ from mac_runner.errors import (
     RequestRefusedError,
     TransientBackendError,
 )
+from mac_runner.planning.testing import SimulatedClock
 from mac_runner.plugins import Code, Plugin
 from mac_runner.registry import BackendSpec
 from mac_runner.scheduler.testing import generate
 from mac_runner.section import NoSettings
-from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import FinishReason, Reply, Request, TokenCount, TokenTrace
 from tests.backends.asking import started

@@ -21,7 +21,7 @@ from mac_runner.plan import AutoShard
 from mac_runner.types import JsonObject
 from tests.cli.lab import ROOT, AtOnce, Lab, ending, refusals, scripted, served
 from tests.cli.lab import experiment as game
-from tests.runs.study import experiment, played, written
+from tests.planning.study import experiment, played, written
 from tests.sim.stepping import TRUE
 
 PLAN = "plan study.yaml --calibration"

@@ -29,7 +29,7 @@ from mac_runner.errors import (
 from mac_runner.fleet import InferenceEngine, InferenceRequest
 from mac_runner.fleet import inference as module
 from mac_runner.fleet.testing import FleetPlan, Place, chat_of
-from mac_runner.simulation.testing import SimulatedClock, SimulatedLoop
+from mac_runner.planning.testing import SimulatedClock, SimulatedLoop
 from mac_runner.types import JsonObject, Reply, Request, Sampling, TokenCount
 from tests.sim.fake_fleet import FakeFleet, FakeLanes, lane_at, spec
 

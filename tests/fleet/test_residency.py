@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mac_runner.config import SwapConfig
 from mac_runner.fleet.testing import Gate, LaneSpec, Phase, Residency
-from mac_runner.simulation.testing import SimulatedLoop
+from mac_runner.planning.testing import SimulatedLoop
 from tests.faults.tier import SCALE
 from tests.sim.fake_fleet import spec
 from tests.sim.timeline import Timeline

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
-from mac_runner.simulation.testing import simulate
+from mac_runner.planning.testing import simulate
 from tests.patience import LIMIT_S
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.simulation.testing import SimulatedClock, simulate
+from mac_runner.planning.testing import SimulatedClock, simulate
 from mac_runner.store import Disk, read_run
 from mac_runner.store.testing import done_frame, retry_frame, session_frame
 from mac_runner.types import JsonObject

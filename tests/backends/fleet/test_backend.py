@@ -11,7 +11,7 @@ import pytest
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.testing import FleetBackend
 from mac_runner.errors import EngineDeadError, TransientBackendError
-from mac_runner.simulation.testing import SimulatedClock
+from mac_runner.planning.testing import SimulatedClock
 from mac_runner.types import Destination, Message, Prompt
 from tests.backends.asking import started
 from tests.sim.behaviour import Behaviour, Hang, Received, Reset, Say, echo

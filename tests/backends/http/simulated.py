@@ -30,7 +30,7 @@ from mac_runner.backends.testing import (
     SendingError,
     Standing,
 )
-from mac_runner.simulation.testing import SimulatedClock
+from mac_runner.planning.testing import SimulatedClock
 from mac_runner.types import Reply
 from tests.sim.engine_stub import PrefixCache, text_of
 from tests.sim.openai_run import Settings

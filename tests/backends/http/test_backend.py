@@ -9,7 +9,7 @@ import pytest
 from mac_runner.backends.anthropic import AnthropicConfig
 from mac_runner.backends.testing import WITHHELD, AnthropicDialect, HttpBackend
 from mac_runner.errors import ConfigError, EngineDeadError, TransientBackendError
-from mac_runner.simulation.testing import SimulatedClock
+from mac_runner.planning.testing import SimulatedClock
 from tests.backends.asking import KEY, Wire, backend_of, error_of, found, only, reply_of, started, up
 from tests.sim.anthropic_server import AnthropicServer
 from tests.sim.behaviour import Hang, Received, echo, squeezed

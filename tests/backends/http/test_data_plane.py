@@ -29,7 +29,7 @@ from mac_runner.backends.testing import (
     verdict,
 )
 from mac_runner.errors import TransientBackendError, WeightMismatchError, WeightUpdateError
-from mac_runner.simulation.testing import simulate
+from mac_runner.planning.testing import simulate
 from mac_runner.types import Destination, JsonObject, Message, Prompt, Reply, Request
 from mac_runner.weights import WeightUpdate
 from tests.backends.asking import found, started

@@ -24,7 +24,7 @@ from mac_runner.backends.testing import (
 )
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError
-from mac_runner.simulation.testing import SimulatedClock, simulate
+from mac_runner.planning.testing import SimulatedClock, simulate
 from tests.backends.asking import KEY, ollama_at, started
 from tests.kit import StridingClock
 from tests.sim.behaviour import Received, Send, head

@@ -18,7 +18,7 @@ from mac_runner.backends.testing import (
     read_answer,
 )
 from mac_runner.errors import Verdict
-from mac_runner.simulation.testing import SimulatedClock
+from mac_runner.planning.testing import SimulatedClock
 from mac_runner.types import FinishReason, JsonObject, JsonValue, PolicySpan, Reply, TokenCount, TokenTrace
 
 KEY = "sk-canary-0123456789"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from mac_runner.clock import SystemClock
 from mac_runner.plan import AutoShard
+from mac_runner.planning.testing import SimulatedClock, simulate
 from mac_runner.runs import RunRequest, Setup, claims, set_up
-from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.store import open_run
 from mac_runner.store.layout import EVENTS, WORKERS
 from mac_runner.types import JsonObject, JsonValue

@@ -12,26 +12,30 @@ from random import Random
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.calibration import SAMPLES_MIN, non_negative_least_squares
 from mac_runner.environments import Conversation
 from mac_runner.errors import ConfigError, RequestRefusedError
 from mac_runner.latency import Calibration, StepModel
-from mac_runner.runs import RunRequest, Setup, set_up
-from mac_runner.runs.testing import (
+from mac_runner.planning.testing import (
+    BLOCK_TOKENS,
+    SAMPLES_MIN,
     Cost,
     CostRequest,
     EngineName,
     Recorded,
     Resampled,
+    SimulatedClock,
+    SimulatedLoop,
     calibrate,
+    chain_of,
     cost_of,
+    non_negative_least_squares,
     observed,
     recorded_conversations,
 )
-from mac_runner.simulation.testing import BLOCK_TOKENS, SimulatedClock, SimulatedLoop, chain_of
+from mac_runner.runs import RunRequest, Setup, set_up
 from mac_runner.store import Run, read_run
 from mac_runner.types import Request, Sampling, Task
-from tests.runs.study import experiment, played, written
+from tests.planning.study import experiment, played, written
 from tests.sim.stepping import TRUE, SleepingEngine
 from tests.tiers import first
 
@@ -70,7 +74,7 @@ def test_a_study_takes_what_its_plan_says_at_other_sizes_and_on_other_engines(
 def test_the_interval_holds_the_plan_and_a_large_study_is_made_smaller_for_it(
     tmp_path: Path, pilot: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
-    monkeypatch.setattr("mac_runner.runs.cost.SPREAD_TURNS", 150)
+    monkeypatch.setattr("mac_runner.planning.cost.SPREAD_TURNS", 150)
     said: list[str] = []
     file = written(tmp_path, experiment(40))
     request = CostRequest(run=RunRequest(file=file), calibration=pilot, lanes=(4,), resamplings=4)
@@ -89,7 +93,7 @@ def test_the_interval_holds_the_plan_and_a_large_study_is_made_smaller_for_it(
 def test_the_interval_is_as_narrow_as_what_the_forecast_rests_on(
     tmp_path: Path, pilot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mac_runner.runs.cost.SPREAD_TURNS", 50)
+    monkeypatch.setattr("mac_runner.planning.cost.SPREAD_TURNS", 50)
 
     found = planned(tmp_path, pilot, 80, resamplings=4, slots=(2,))
 

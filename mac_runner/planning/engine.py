@@ -6,17 +6,53 @@ Requests go to its lanes by the rule that real ones go to servers by: `Endpoints
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from random import Random
+from typing import Final, Protocol
 
 from mac_runner.backends.base import Backend, uncharged
 from mac_runner.backends.http.endpoints import Endpoint, Endpoints, Line
 from mac_runner.clock import Clock
+from mac_runner.environments.base import Policy
+from mac_runner.errors import RequestRefusedError, boundary
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
-from mac_runner.simulation.lane import Lane, Sequence
-from mac_runner.simulation.prefixes import BLOCK_TOKENS, KvCache, chain_of, prompt_tokens_of
-from mac_runner.simulation.replies import ReplySource
-from mac_runner.types import FinishReason, Prompt, Reply, Request, Timing, TokenCount
+from mac_runner.planning.lane import BLOCK_TOKENS, KvCache, Lane, Sequence, chain_of, prompt_tokens_of
+from mac_runner.types import FinishReason, Prompt, Reply, Request, Timing, TokenCount, stable_hash
+
+
+class ReplySource(Protocol):
+    """Gives the reply to a request; it may depend on the request alone."""
+
+    def __call__(self, request: Request) -> Reply:
+        """The reply. Its `tokens.completion` are those that the engine generates, a thought included."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedReplies:
+    """The texts of scripted players. `policy_of` finds that of a conversation and a model.
+
+    With `tokens_of`, replies take so many tokens as it draws; otherwise as many as their characters make.
+    """
+
+    policy_of: Callable[[str, str], Policy]
+    chars_per_token: float
+    tokens_of: Callable[[Random], int] | None = None
+
+    def __call__(self, request: Request) -> Reply:
+        """The player's reply. What the player raises refuses the request."""
+        seed = request.sampling.seed
+        with boundary(RequestRefusedError, "the scripted player failed"):
+            policy = self.policy_of(request.conversation, request.turn.model)
+            text = policy(request.prompt.view, Random(seed))  # noqa: S311 - play, not secrecy
+        if self.tokens_of is None:
+            tokens = max(1, round(len(text) / self.chars_per_token))
+        else:
+            draw = Random(stable_hash("reply tokens", request.request_id))  # noqa: S311
+            tokens = min(self.tokens_of(draw), request.sampling.max_tokens)
+        return Reply(text=text, tokens=TokenCount(completion=tokens))
+
 
 KV_TOKENS_UNKNOWN: Final = 1 << 20
 """The KV cache of a lane whose size is not known, in tokens."""
@@ -216,3 +252,32 @@ class ModelledEngine(Backend):
             if not answered.done():
                 answered.set_result(None)
         self._time(server)
+
+
+_CAPACITY: Final = 1_000_000
+
+
+class AloneEngine(Backend):
+    """A backend with a cache for each conversation, and a lane for each request."""
+
+    capacity = _CAPACITY
+
+    def __init__(self, model: EngineModel, replies: ReplySource, clock: Clock) -> None:
+        self._model = model
+        self._replies = replies
+        self._clock = clock
+        self._caches: dict[str, KvCache] = {}
+
+    async def generate(self, request: Request) -> Reply:
+        """The reply, after the time that a lane takes which does nothing else."""
+        reply = self._replies(request)
+        sequence = sequence_of(request.prompt, reply, self._model)
+        if sequence is None:
+            return Reply(text="", finish_reason=FinishReason.OVERFLOW)
+        cache = self._caches.setdefault(request.conversation, self._model.cache())
+        lane = self._model.lane(cache)
+        lane.add(sequence, 0.0)
+        while lane.due_s is not None:
+            lane.end_steps()
+        await self._clock.sleep(lane.use.busy_s)
+        return served(reply, sequence)

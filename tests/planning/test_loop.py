@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from mac_runner.latency import CHARS_PER_TOKEN
-from mac_runner.runs.testing import EngineName, calibrate
-from mac_runner.scheduler import Progress
-from mac_runner.simulation.testing import (
+from mac_runner.planning.testing import (
     PILOT,
     DeadlockError,
+    EngineName,
     ForbiddenError,
     Forecast,
     KvCache,
@@ -27,11 +26,13 @@ from mac_runner.simulation.testing import (
     SimulatedClock,
     SimulatedLoop,
     Study,
+    calibrate,
     chain_of,
     forecast,
     prompt_tokens_of,
     simulate,
 )
+from mac_runner.scheduler import Progress
 from mac_runner.types import Message, Prompt, Reply, Request, TokenCount
 from tests.faults.tier import SCALE
 from tests.sim.stepping import Asked, SteppingEngine, SteppingLane

@@ -31,13 +31,20 @@ from mac_runner.environments.base import Conversation, Environment, Policy
 from mac_runner.errors import ConfigError, RequestRefusedError
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
 from mac_runner.plan import Plan
+from mac_runner.planning.engine import EngineModel, ReplySource, ScriptedReplies
+from mac_runner.planning.forecast import (
+    CLIENT_MS,
+    TURNS_MAX,
+    CriticalPath,
+    Forecast,
+    Load,
+    Study,
+    critical_path,
+    forecast,
+)
+from mac_runner.planning.observed import FileCalibration, RunCalibration, engine_model, known_calibrations
 from mac_runner.runs.engines import Engine, plan_engines, tensor_parallel_of
-from mac_runner.runs.measured import FileCalibration, RunCalibration, engine_model, known_calibrations
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
-from mac_runner.simulation.engine import EngineModel
-from mac_runner.simulation.forecast import Forecast
-from mac_runner.simulation.replies import ReplySource, ScriptedReplies
-from mac_runner.simulation.run import CLIENT_MS, TURNS_MAX, CriticalPath, Load, Study, critical_path, forecast
 from mac_runner.store import Run, replies_of, task_of
 from mac_runner.types import JsonObject, Message, Prompt, Reply, Request, Task, Turn, stable_hash
 

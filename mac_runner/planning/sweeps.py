@@ -19,7 +19,6 @@ from typing import Final, NamedTuple
 from mac_runner import __version__
 from mac_runner.backends.base import Backend
 from mac_runner.backends.factory import backend_on_fleet
-from mac_runner.calibration import SAMPLES_MIN, Stay, fit
 from mac_runner.clock import Clock
 from mac_runner.config import ModelDefinition, Written
 from mac_runner.errors import ConfigError
@@ -29,6 +28,7 @@ from mac_runner.fleet.lane import no_events
 from mac_runner.fleet.layout import FleetPlan
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.latency import Calibration, Calibrations
+from mac_runner.planning.fit import SAMPLES_MIN, Stay, fit
 from mac_runner.runs.engines import Engine, checkpoint_of, plan_engines, tensor_parallel_of
 from mac_runner.runs.fleet import fleet_plan
 from mac_runner.runs.setup import ExperimentSet, located

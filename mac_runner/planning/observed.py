@@ -16,14 +16,14 @@ from typing import Final, NamedTuple
 
 from mac_runner.backends.base import lookahead_for
 from mac_runner.bottleneck import usage_of
-from mac_runner.calibration import SAMPLES_MIN, Stay, fit
 from mac_runner.config import ModelDefinition
 from mac_runner.config.materials import MaterialError, read_calibrations
 from mac_runner.errors import ConfigError
 from mac_runner.latency import CHARS_PER_TOKEN, Calibration, CalibrationChoice, Calibrations, StepModel
+from mac_runner.planning.engine import EngineModel
+from mac_runner.planning.fit import SAMPLES_MIN, Stay, fit
 from mac_runner.runs.engines import Engine, checkpoint_of, tensor_parallel_of
 from mac_runner.runs.recorded import recorded_only
-from mac_runner.simulation.engine import EngineModel
 from mac_runner.store import Run
 from mac_runner.types import JsonObject
 

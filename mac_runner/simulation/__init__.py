@@ -1,1 +1,0 @@
-"""Simulated time: the real scheduler and environments, against engines that are computed."""
