@@ -1,4 +1,4 @@
-"""What limits a run: one sentence for the live view and for `mac-run status`.
+"""What limits a run, and how long the rest of it takes: for the live view and for `mac-run status`.
 
     limit: model b (8/8 busy, 12 waiting)
     limit: this process's CPU (0.74 ms a request)
@@ -96,6 +96,22 @@ def bottleneck(used: Usage, *, is_all_open: bool, concurrency: int | None = None
     if is_all_open:
         return "the last conversations (each waits for its own turn)"
     return "too few conversations open (each waits for its own turn)"
+
+
+def time_left_s(left: int, *, ended: int, turns_ended: int, turns: int, turns_per_s: float | None) -> float | None:
+    """How long `left` more conversations will take; None while nothing can be said.
+
+    Of the `turns` that were answered, `turns_ended` are of the `ended` conversations, and what is left is taken to be
+    as long as these. It is counted in turns: a hundred that run side by side all end near the end, so a rate of
+    conversations would say nothing for most of the run, while half-played ones count half here.
+    """
+    if left <= 0:
+        return 0.0
+    if ended <= 0 or not turns_per_s:
+        return None
+    turns_left = left * turns_ended / ended - max(0, turns - turns_ended)
+    # Those still open may be the long ones: each has at least one turn to go.
+    return max(turns_left, left) / turns_per_s
 
 
 def _full(used: Usage, concurrency: int | None) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Final
 
-from mac_runner.bottleneck import bottleneck, usage_of
+from mac_runner.bottleneck import bottleneck, time_left_s, usage_of
 from mac_runner.printable import counted, printable
 from mac_runner.reports.ending import limit_reached
 from mac_runner.reports.failures import FailureCounter, by_model, warnings
@@ -131,41 +131,18 @@ def _limit(standing: Standing, latest: SessionStanding | None) -> str | None:
 
 def _left_s(standing: Standing, pace: float | None) -> float | None:
     """How long the rest takes at the pace of all workers at work, or else at that of the latest session."""
-    if pace is not None:
-        return _time_left_s(
-            standing,
-            ended=standing.ended,
-            turns_ended=round(number(standing.counts.get("turns")) or 0),
-            turns=turns_answered(standing.usage.get("models")) or 0,
-            turns_per_s=pace,
-        )
     latest = standing.latest
-    if latest is None or standing.holder.is_alive is False:
+    if pace is not None:
+        ended, turns_ended = standing.ended, round(number(standing.counts.get("turns")) or 0)
+        turns = turns_answered(standing.usage.get("models")) or 0
+    elif latest is None or standing.holder.is_alive is False:
         return None
-    turns = _turns(latest)
-    return _time_left_s(
-        standing,
-        ended=latest.ended,
-        turns_ended=latest.turns_ended,
-        turns=turns,
-        turns_per_s=_ratio(turns, number(latest.usage.get("played_s"))),
-    )
-
-
-def _time_left_s(
-    standing: Standing, *, ended: int, turns_ended: int, turns: int, turns_per_s: float | None
-) -> float | None:
-    """How long the rest takes, counted in turns of conversations as long as the `ended` ones.
-
-    Of the `turns` that were answered, `turns_ended` are of conversations that ended.
-    """
-    remaining = standing.planned - standing.ended
-    if remaining == 0:
-        return 0.0
-    if not ended or not turns_per_s:
-        return None
-    turns_left = max(remaining * turns_ended / ended - max(0, turns - turns_ended), remaining)
-    return round(turns_left / turns_per_s, 1)
+    else:
+        ended, turns_ended, turns = latest.ended, latest.turns_ended, _turns(latest)
+        pace = _ratio(turns, number(latest.usage.get("played_s")))
+    left = standing.planned - standing.ended
+    found = time_left_s(left, ended=ended, turns_ended=turns_ended, turns=turns, turns_per_s=pace)
+    return None if found is None else round(found, 1)
 
 
 def status_text(status: JsonObject) -> str:

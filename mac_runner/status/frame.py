@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from mac_runner.bottleneck import Usage, bottleneck
+from mac_runner.bottleneck import Usage, bottleneck, time_left_s
 from mac_runner.errors import RunDirectoryError
 from mac_runner.fleet.lane import LaneStatus
 from mac_runner.printable import printable
@@ -276,8 +276,17 @@ class Meter:
             reading=reading,
             turns_per_s=self._turns.rate_per_s,
             tokens_per_s=self._tokens.rate_per_s,
-            eta_s=None if reading.unanswered_s is not None else time_left_s(reading, self._turns.rate_per_s),
+            eta_s=None if reading.unanswered_s is not None else self._left_s(reading),
             limit=self._limit(reading),
+        )
+
+    def _left_s(self, reading: Reading) -> float | None:
+        return time_left_s(
+            reading.planned - reading.ended,
+            ended=reading.ended - reading.resumed_with,
+            turns_ended=reading.turns_ended,
+            turns=reading.turns,
+            turns_per_s=self._turns.rate_per_s,
         )
 
     def _limit(self, reading: Reading) -> str | None:
@@ -286,24 +295,6 @@ class Meter:
             return None
         used = self._usage.add(reading.usage)
         return bottleneck(used, is_all_open=reading.is_all_open, concurrency=reading.concurrency)
-
-
-def time_left_s(reading: Reading, turns_per_s: float | None) -> float | None:
-    """How long the rest will take, None while nothing can be said.
-
-    Counted in turns, from the lengths of ended conversations: a hundred that run side by side all end near the end, so
-    a rate of conversations would say nothing for most of the run, while half-played ones count half here.
-    """
-    remaining = reading.planned - reading.ended
-    if remaining <= 0:
-        return 0.0
-    ended_here = reading.ended - reading.resumed_with
-    if ended_here <= 0 or not turns_per_s:
-        return None
-    turns_each = reading.turns_ended / ended_here
-    turns_open = reading.turns - reading.turns_ended
-    # Those still open may be the long ones: each has at least one turn to go.
-    return max(remaining * turns_each - turns_open, remaining) / turns_per_s
 
 
 VALUES_MAX: Final = 6

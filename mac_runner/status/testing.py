@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 from mac_runner.status.displays import BarDisplay, Expendable, LiveDisplay, PlainDisplay
-from mac_runner.status.frame import STATUS_RATE_SAMPLES_MAX, STATUS_ROWS_MAX, row, time_left_s
+from mac_runner.status.frame import STATUS_RATE_SAMPLES_MAX, STATUS_ROWS_MAX, row
 from mac_runner.status.picture import duration, line, pending, picture, quantity, tokens, turn

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from mac_runner.bottleneck import ModelUsage, Usage, bottleneck, usage_of
+from mac_runner.bottleneck import ModelUsage, Usage, bottleneck, time_left_s, usage_of
 from mac_runner.results import Column, Columns
 from mac_runner.scheduler import Accounting, Progress, RequestScheduler, WaitingTurn
 from mac_runner.scheduler.testing import Faulted, ModelReady, Opened
 from mac_runner.status import Meter, RateWindow, Reading, StatusFrame, Tally, TurnRow, read_progress, tick
-from mac_runner.status.testing import STATUS_RATE_SAMPLES_MAX, row, time_left_s
+from mac_runner.status.testing import STATUS_RATE_SAMPLES_MAX, row
 from mac_runner.types import JsonObject, ReceiptKind, TokenCount, Turn
 from tests.kit import StridingClock
 from tests.patience import until
@@ -72,24 +72,34 @@ def test_meter_rates_leave_out_what_was_there_at_the_start(make_reading: MakeRea
     assert (frame.turns_per_s, frame.tokens_per_s) == (5, 100)
 
 
-def test_time_left_follows_the_lengths_of_conversations_and_the_pace(make_reading: MakeReading) -> None:
-    for rate, left_s, changes in (
+def test_time_left_follows_the_lengths_of_conversations_and_the_pace() -> None:
+    for rate, left_s, left, ended, turns_ended, turns in (
         # Ten ended in 1,000 turns; the other ten have 900 of their 1,000 behind them.
-        (10.0, 10, {"planned": 20, "finished": 9, "failed": 1, "turns": 1900, "turns_ended": 1000}),
-        # After a resume: of sixty ended conversations ten ended here, in 1,000 turns.
-        (10.0, 100, {"planned": 70, "finished": 60, "resumed_with": 50, "turns": 1000, "turns_ended": 1000}),
+        (10.0, 10, 10, 10, 1000, 1900),
+        # All that are left are as long as the ten that ended here, in 1,000 turns.
+        (10.0, 100, 10, 10, 1000, 1000),
         # Each open conversation has a turn left.
-        (10.0, 1, {"planned": 20, "finished": 10, "turns": 9000, "turns_ended": 1000}),
+        (10.0, 1, 10, 10, 1000, 9000),
         # It is unknown before anything ended, and while nothing moves.
-        (10.0, None, {"finished": 0}),
-        (10.0, None, {"finished": 40, "resumed_with": 40}),
-        (10.0, None, {"finished": 0, "turns_ended": 0}),
-        (0.0, None, {"failed": 1, "turns_ended": 100}),
+        (10.0, None, 40, 0, 0, 1000),
+        (0.0, None, 40, 1, 100, 1000),
+        (None, None, 40, 1, 100, 1000),
         # It is zero once all has ended.
-        (None, 0, {"planned": 46, "failed": 1}),
-        (None, 0, {"planned": 0, "finished": 0}),
+        (None, 0, 0, 46, 1000, 1000),
+        (None, 0, 0, 0, 0, 0),
     ):
-        assert time_left_s(make_reading(**{"failed": 0, **changes}), rate) == left_s, changes
+        found = time_left_s(left, ended=ended, turns_ended=turns_ended, turns=turns, turns_per_s=rate)
+        assert found == left_s, (rate, left, ended)
+
+
+def test_time_left_after_a_resume_follows_what_ended_since(make_reading: MakeReading) -> None:
+    """Of sixty ended conversations ten ended here, in 1,000 turns."""
+    here = {"planned": 70, "finished": 60, "failed": 0, "resumed_with": 50, "turns_ended": 1000}
+    meter = Meter()
+    meter.frame(make_reading(**here, elapsed_s=0, turns=900))
+    frame = meter.frame(make_reading(**here, elapsed_s=10, turns=1000))
+
+    assert frame.eta_s == 100
 
 
 def test_the_limit_is_that_of_the_last_seconds_and_begins_anew_with_other_engines(make_reading: MakeReading) -> None:
