@@ -54,7 +54,9 @@ class SteppingLane:
     is_shared: bool = True
     waiting: list[Asked] = field(default_factory=list)
     running: list[Asked] = field(default_factory=list)
-    idle: list[str] = field(default_factory=list)
+    idle: dict[str, None] = field(default_factory=dict)
+    """Blocks of ended requests, the oldest first. No list: among 65,536 blocks each look would take longer than a step,
+    and the engine would be slower the longer it runs."""
     gets_token: list[Asked] = field(default_factory=list)
     read_now: list[Asked] = field(default_factory=list)
     preemptions: int = 0
@@ -121,21 +123,23 @@ class SteppingLane:
             hit += 16
         one.cached = hit if one.cached is None else one.cached
         one.unread, one.own = tokens - hit, own
-        self.idle = [block for block in self.idle if block not in one.blocks]
+        for block in one.blocks:
+            self.idle.pop(block, None)
         self.running.append(self.waiting.pop(0))
         self._trim()
         return True
 
     def _trim(self) -> None:
         room = max(0, self._free()) // 16
-        self.idle = self.idle[max(0, len(self.idle) - room) :]
+        while len(self.idle) > room:
+            del self.idle[next(iter(self.idle))]
 
     def _release(self, one: Asked) -> None:
         if one in self.running:
             self.running.remove(one)
         left = self._in_use()
         if self.is_shared:
-            self.idle += [block for block in reversed(one.blocks) if block not in left]
+            self.idle |= dict.fromkeys(block for block in reversed(one.blocks) if block not in left)
 
 
 class SteppingEngine(Backend):
