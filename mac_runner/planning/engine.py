@@ -1,61 +1,74 @@
-"""An engine that is computed: a backend whose replies take as long as a step model says, in simulated time.
-
-Requests go to its lanes by the rule that real ones go to servers by: `Endpoints` and `Line` of the backend `openai`.
-"""
+"""Engines that are computed: backends whose replies take as long as a step model says, in simulated time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from mac_runner.backends.base import Backend, uncharged
 from mac_runner.backends.http.endpoints import Endpoint, Endpoints, Line
-from mac_runner.clock import Clock
-from mac_runner.environments.base import Policy
+from mac_runner.config import RetryConfig
+from mac_runner.environments.base import Environment, Policy
 from mac_runner.errors import RequestRefusedError, boundary
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
+from mac_runner.plan import Plan
 from mac_runner.planning.lane import BLOCK_TOKENS, KvCache, Lane, Sequence, chain_of, prompt_tokens_of
+from mac_runner.planning.loop import SimulatedClock
 from mac_runner.types import FinishReason, Prompt, Reply, Request, Timing, TokenCount, stable_hash
-
-
-class ReplySource(Protocol):
-    """Gives the reply to a request; it may depend on the request alone."""
-
-    def __call__(self, request: Request) -> Reply:
-        """The reply. Its `tokens.completion` are those that the engine generates, a thought included."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptedReplies:
-    """The texts of scripted players. `policy_of` finds that of a conversation and a model.
-
-    With `tokens_of`, replies take so many tokens as it draws; otherwise as many as their characters make.
-    """
-
-    policy_of: Callable[[str, str], Policy]
-    chars_per_token: float
-    tokens_of: Callable[[Random], int] | None = None
-
-    def __call__(self, request: Request) -> Reply:
-        """The player's reply. What the player raises refuses the request."""
-        seed = request.sampling.seed
-        with boundary(RequestRefusedError, "the scripted player failed"):
-            policy = self.policy_of(request.conversation, request.turn.model)
-            text = policy(request.prompt.view, Random(seed))  # noqa: S311 - play, not secrecy
-        if self.tokens_of is None:
-            tokens = max(1, round(len(text) / self.chars_per_token))
-        else:
-            draw = Random(stable_hash("reply tokens", request.request_id))  # noqa: S311
-            tokens = min(self.tokens_of(draw), request.sampling.max_tokens)
-        return Reply(text=text, tokens=TokenCount(completion=tokens))
-
 
 KV_TOKENS_UNKNOWN: Final = 1 << 20
 """The KV cache of a lane whose size is not known, in tokens."""
+STEP_TOKENS: Final = 8192
+"""How many tokens a step computes at most, where nothing says it."""
+
+ReplySource: TypeAlias = Callable[[Request], Reply]
+"""Gives the reply to a request, by the request alone. Its `tokens.completion` are all that the engine generates, a
+thought included."""
+
+
+def scripted_replies(
+    player: Policy, *, chars_per_token: float, tokens_of: Callable[[Random], int] | None = None
+) -> ReplySource:
+    """The texts of a scripted player, in as many tokens as `tokens_of` draws, or else as their characters make.
+
+    What the player raises refuses the request.
+    """
+
+    def reply(request: Request) -> Reply:
+        with boundary(RequestRefusedError, "the scripted player failed"):
+            text = player(request.prompt.view, Random(request.sampling.seed))  # noqa: S311 - play, not secrecy
+        if tokens_of is None:
+            tokens = max(1, round(len(text) / chars_per_token))
+        else:
+            draw = Random(stable_hash("reply tokens", request.request_id))  # noqa: S311
+            tokens = min(tokens_of(draw), request.sampling.max_tokens)
+        return Reply(text=text, tokens=TokenCount(completion=tokens))
+
+    return reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """The conversations of one experiment, and what is replied in them."""
+
+    environment: Environment
+    environment_name: str
+    experiment_name: str
+    tasks: Plan
+    engines: Mapping[str, str]
+    """For each model, the engine that serves it."""
+    retry: RetryConfig
+    replies: ReplySource
+    beginnings: tuple[Prompt, ...] = ()
+    """Where tasks are copies of few conversations, the first prompts of these.
+
+    Copies would find each other's prompts in the prefix cache, as different conversations do not. So what goes beyond
+    all beginnings is taken to differ from copy to copy.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +77,12 @@ class EngineModel:
 
     steps: StepModel
     lanes: int = 1
-    slots: int = 64
+    slots: int
     """How many requests each lane serves at once (`max_num_seqs`)."""
-    step_tokens: int = 8192
+    step_tokens: int = STEP_TOKENS
     """How many tokens a step computes at most (`max_num_batched_tokens`)."""
-    kv_tokens: int | None = None
-    """The KV cache of a lane; None: KV_TOKENS_UNKNOWN, of which requests may use any part."""
+    kv_tokens: int = KV_TOKENS_UNKNOWN
+    """The KV cache of a lane."""
     context_tokens: int | None = None
     """The longest prompt and reply together; None: what the cache holds."""
     is_prefix_cached: bool = True
@@ -81,48 +94,82 @@ class EngineModel:
     chars_per_token: float = CHARS_PER_TOKEN
 
     @property
-    def cache_tokens(self) -> int:
-        """The KV cache of a lane, as it is modelled."""
-        return self.kv_tokens or KV_TOKENS_UNKNOWN
-
-    @property
     def longest(self) -> int:
-        """The longest context that it serves."""
-        fitting = self.cache_tokens - BLOCK_TOKENS
+        """The longest context that it serves, in tokens."""
+        fitting = self.kv_tokens - BLOCK_TOKENS
         return fitting if self.context_tokens is None else min(self.context_tokens, fitting)
 
     def cache(self) -> KvCache:
         """The empty cache of one of its lanes."""
-        return KvCache(self.cache_tokens, is_shared=self.is_prefix_cached)
+        return KvCache(self.kv_tokens, is_shared=self.is_prefix_cached)
 
     def lane(self, cache: KvCache) -> Lane:
         """One of its lanes."""
         return Lane(self.steps, seats=self.slots, step_tokens=max(self.step_tokens, self.slots), cache=cache)
 
 
-def sequence_of(prompt: Prompt, reply: Reply, model: EngineModel) -> Sequence | None:
-    """What a lane is given of a request that will have this reply; None for a prompt that is too long."""
-    prompt_tokens = prompt_tokens_of(prompt, model.chars_per_token)
-    if prompt_tokens >= model.longest:
-        return None
-    return Sequence(
-        blocks=chain_of(prompt, model.chars_per_token),
-        prompt_tokens=prompt_tokens,
-        reply_tokens=max(1, min(reply.tokens.completion, model.longest - prompt_tokens)),
-    )
+class ComputedEngine(Backend):
+    """Computes what a request asks of a lane. How long the lane takes is up to `serve`."""
+
+    def __init__(self, model: EngineModel, loads: Mapping[str, Load]) -> None:
+        """`loads` are found by the name of their experiment, which conversations are named after."""
+        self.model = model
+        self._loads = loads
+        self._clock = SimulatedClock()
+        self._common = {name: self._blocks_of(load.beginnings) for name, load in loads.items()}
+        self.requests = 0
+        self.tokens = TokenCount()
+
+    async def generate(self, request: Request) -> Reply:
+        experiment = request.conversation.rpartition("-")[0]
+        load, model = self._loads[experiment], self.model
+        reply = load.replies(request)
+        prompt_tokens = prompt_tokens_of(request.prompt, model.chars_per_token)
+        room = model.longest - prompt_tokens
+        if room <= 0:
+            return Reply(text="", finish_reason=FinishReason.OVERFLOW)
+        mark, common = request.conversation if load.beginnings else None, self._common[experiment]
+        sequence = Sequence(
+            blocks=chain_of(request.prompt, model.chars_per_token, mark=mark, common=common),
+            prompt_tokens=prompt_tokens,
+            reply_tokens=max(1, min(reply.tokens.completion, room)),
+        )
+        timing = await self.serve(request, sequence)
+        tokens = TokenCount(prompt=prompt_tokens, cached=sequence.cached_tokens or 0, completion=sequence.reply_tokens)
+        self.requests += 1
+        self.tokens += tokens
+        return Reply(
+            text=reply.text,
+            thinking=reply.thinking,
+            finish_reason=reply.finish_reason,
+            tokens=tokens,
+            timing=timing,
+        )
+
+    @abstractmethod
+    async def serve(self, request: Request, sequence: Sequence) -> Timing:
+        """Let a lane work on the sequence to its end."""
+
+    def _blocks_of(self, prompts: tuple[Prompt, ...]) -> frozenset[int]:
+        return frozenset(block for prompt in prompts for block in chain_of(prompt, self.model.chars_per_token))
 
 
-def served(reply: Reply, sequence: Sequence, timing: Timing = Timing()) -> Reply:  # noqa: B008 - it is frozen
-    """The reply with the tokens that the lane counted."""
-    return Reply(
-        text=reply.text,
-        thinking=reply.thinking,
-        finish_reason=reply.finish_reason,
-        tokens=TokenCount(
-            prompt=sequence.prompt_tokens, cached=sequence.cached_tokens or 0, completion=sequence.reply_tokens
-        ),
-        timing=timing,
-    )
+class AloneEngine(ComputedEngine):
+    """Serves each request as if there were no other: a cache for each conversation, and a lane for each request."""
+
+    capacity = 1_000_000
+
+    def __init__(self, model: EngineModel, loads: Mapping[str, Load]) -> None:
+        super().__init__(model, loads)
+        self._caches: dict[str, KvCache] = {}
+
+    async def serve(self, request: Request, sequence: Sequence) -> Timing:
+        lane = self.model.lane(self._caches.setdefault(request.conversation, self.model.cache()))
+        lane.add(sequence, 0.0)
+        while lane.due_s is not None:
+            lane.end_steps()
+        await self._clock.sleep(lane.busy_s)
+        return Timing()
 
 
 @dataclass(slots=True)
@@ -150,65 +197,51 @@ class _Server:
     asked: dict[Sequence, asyncio.Future[None]] = field(default_factory=dict)
 
 
-class ModelledEngine(Backend):
-    """The backend of an engine model. `client` is shared by all engines of a run."""
+class ModelledEngine(ComputedEngine):
+    """An engine in use. Requests go to its lanes by the rule that real ones go to servers by.
 
-    def __init__(self, model: EngineModel, replies: ReplySource, clock: Clock, client: Client | None = None) -> None:
-        self.model = model
-        self._replies = replies
-        self._clock = clock
+    `client` is shared by all engines of a run.
+    """
+
+    def __init__(self, model: EngineModel, loads: Mapping[str, Load], client: Client) -> None:
+        super().__init__(model, loads)
         self._client = client
         self._servers = {f"lane {number}": _Server(model.lane(model.cache())) for number in range(model.lanes)}
         self._endpoints = Endpoints()
         for name in self._servers:
             self._endpoints.add(Endpoint(name, slots=model.slots))
         self._line = Line(self._endpoints, self._leave)
-        self.requests = 0
-        self.tokens = TokenCount()
 
     @property
     def capacity(self) -> int:
-        """The slots of all lanes."""
         return self.model.lanes * self.model.slots
 
     @property
     def token_budget(self) -> int | None:
-        """The cache of all lanes, where requests are admitted by it."""
-        return self.model.lanes * self.model.cache_tokens if self.model.admits_by_tokens else None
+        return self.model.lanes * self.model.kv_tokens if self.model.admits_by_tokens else None
 
     @property
     def lookahead(self) -> int:
-        """As the model says."""
         return self._endpoints.lookahead if self.model.lookahead is None else self.model.lookahead
 
     @property
     def lanes(self) -> list[Lane]:
-        """Its lanes."""
         return [server.lane for server in self._servers.values()]
 
     async def close(self) -> None:
-        """Stop the timers."""
         for server in self._servers.values():
             if server.timer is not None:
                 server.timer.cancel()
 
-    async def generate(self, request: Request) -> Reply:
-        """The reply, after the time that the lane takes for it."""
-        if self._client is not None and (delay_s := self._client.delay_s(self._clock.monotonic_s())):
+    async def serve(self, request: Request, sequence: Sequence) -> Timing:
+        if delay_s := self._client.delay_s(self._clock.monotonic_s()):
             await self._clock.sleep(delay_s)
-        reply = self._replies(request)
-        sequence = sequence_of(request.prompt, reply, self.model)
-        if sequence is None:
-            return Reply(text="", finish_reason=FinishReason.OVERFLOW)
         endpoint, waited_s = await self._endpoint_for(request)
         try:
-            await self._served(self._servers[endpoint.url], sequence)
+            await self._answered(self._servers[endpoint.url], sequence)
         finally:
             self._leave(endpoint)
-        reply = served(reply, sequence, Timing(queue_s=waited_s, server=endpoint.url))
-        self.requests += 1
-        self.tokens += reply.tokens
-        return reply
+        return Timing(queue_s=waited_s, server=endpoint.url)
 
     async def _endpoint_for(self, request: Request) -> tuple[Endpoint, float]:
         """The lane for a request, with a slot taken, and how long the request waited for it."""
@@ -227,7 +260,7 @@ class ModelledEngine(Backend):
         endpoint.in_flight -= 1
         self._line.fill(endpoint, self._clock.monotonic_s())
 
-    async def _served(self, server: _Server, sequence: Sequence) -> None:
+    async def _answered(self, server: _Server, sequence: Sequence) -> None:
         answered = asyncio.get_running_loop().create_future()
         server.asked[sequence] = answered
         server.lane.add(sequence, self._clock.monotonic_s())
@@ -252,32 +285,3 @@ class ModelledEngine(Backend):
             if not answered.done():
                 answered.set_result(None)
         self._time(server)
-
-
-_CAPACITY: Final = 1_000_000
-
-
-class AloneEngine(Backend):
-    """A backend with a cache for each conversation, and a lane for each request."""
-
-    capacity = _CAPACITY
-
-    def __init__(self, model: EngineModel, replies: ReplySource, clock: Clock) -> None:
-        self._model = model
-        self._replies = replies
-        self._clock = clock
-        self._caches: dict[str, KvCache] = {}
-
-    async def generate(self, request: Request) -> Reply:
-        """The reply, after the time that a lane takes which does nothing else."""
-        reply = self._replies(request)
-        sequence = sequence_of(request.prompt, reply, self._model)
-        if sequence is None:
-            return Reply(text="", finish_reason=FinishReason.OVERFLOW)
-        cache = self._caches.setdefault(request.conversation, self._model.cache())
-        lane = self._model.lane(cache)
-        lane.add(sequence, 0.0)
-        while lane.due_s is not None:
-            lane.end_steps()
-        await self._clock.sleep(lane.use.busy_s)
-        return served(reply, sequence)

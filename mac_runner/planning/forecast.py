@@ -23,10 +23,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from mac_runner.backends.base import Backend
 from mac_runner.bottleneck import BUSY_SHARE_MIN, CPU_SHARE_MIN, WAITING_MIN
-from mac_runner.config import RetryConfig
-from mac_runner.environments.base import Environment
-from mac_runner.plan import Plan
-from mac_runner.planning.engine import AloneEngine, Client, EngineModel, ModelledEngine, ReplySource
+from mac_runner.planning.engine import AloneEngine, Client, EngineModel, Load, ModelledEngine
 from mac_runner.planning.loop import SimulatedClock, simulate
 from mac_runner.scheduler import Job, Progress, Source, run_pooled
 from mac_runner.scheduler.attempt import Unrecorded
@@ -57,11 +54,6 @@ class EngineUse:
     preemptions: int
     """How often a request lost its place in the KV cache and was read again."""
 
-    @property
-    def hit_share(self) -> float:
-        """The part of the prompts' tokens that is served from the prefix cache."""
-        return self.tokens.cached / self.tokens.prompt if self.tokens.prompt else 0.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
@@ -89,12 +81,10 @@ class Forecast:
 
     @property
     def hours(self) -> float:
-        """The same in hours."""
         return self.seconds / 3600
 
     @property
     def tokens(self) -> TokenCount:
-        """The tokens of all engines."""
         return sum((engine.tokens for engine in self.engines.values()), TokenCount())
 
     @property
@@ -128,29 +118,17 @@ CRITICAL_SHARE_MIN: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """The conversations of one experiment."""
-
-    environment: Environment
-    environment_name: str
-    experiment_name: str
-    tasks: Plan
-    engines: Mapping[str, str]
-    """For each model, the engine that serves it."""
-    retry: RetryConfig
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What is planned: the conversations, the engines that serve them, and what these answer."""
+    """What is planned: the conversations, and the engines that serve them."""
 
     loads: Sequence[Load]
     engines: Mapping[str, EngineModel]
-    replies: Mapping[str, ReplySource]
-    """By engine."""
     client_ms: float = CLIENT_MS
     """The runner's CPU time for a request. With several processes, theirs divided by their number."""
-    concurrency: int | None = None
+
+    @property
+    def by_experiment(self) -> dict[str, Load]:
+        return {load.experiment_name: load for load in self.loads}
 
     @property
     def conversations(self) -> int:
@@ -166,6 +144,10 @@ class CriticalPath(NamedTuple):
     turns_per_conversation: float
 
 
+_Sums: TypeAlias = Mapping[tuple[str, str], float]
+"""What adds up over the time of a run, by engine and by what it is; the engine `""` has what is of the whole run."""
+
+
 def forecast(study: Study, *, turns_max: int = TURNS_MAX, path: CriticalPath | None = None) -> Forecast:
     """Simulate a study, or a part of it with about `turns_max` turns, and return what the whole is expected to take.
 
@@ -174,64 +156,33 @@ def forecast(study: Study, *, turns_max: int = TURNS_MAX, path: CriticalPath | N
     path = path or critical_path(study)
     wanted = max(PILOT, round(turns_max / max(1.0, path.turns_per_conversation)))
     parts = _parts(study, wanted)
-    return _figures(study, _play(_sliced(study, parts), wanted), parts, path)
+    sums, played, failed_share = _play(_sliced(study, parts), wanted)
+    seconds = sums["", "seconds"]
+    uses = {name: _use(name, model, sums, parts) for name, model in study.engines.items()}
+    client_share = sums["", "client_s"] / seconds if seconds else 0.0
+    limit, engine = _limit(uses, client_share, path.seconds / seconds if seconds else 1.0)
+    return Forecast(
+        seconds=seconds,
+        conversations=study.conversations,
+        turns=round(sums["", "turns"] * parts),
+        failed=round(failed_share * study.conversations),
+        engines=uses,
+        critical_path_s=path.seconds,
+        client_share=client_share,
+        limit=limit,
+        limiting_engine=engine,
+        played=played,
+        played_share=1 / parts,
+    )
 
 
-def critical_path(study: Study, *, conversations: int = PILOT) -> CriticalPath:
+def critical_path(study: Study) -> CriticalPath:
     """Play some conversations of a study, all at once, on engines that serve each request alone."""
-    clock, progress = SimulatedClock(), Progress(planned=conversations)
-    backends = {name: AloneEngine(model, study.replies[name], clock) for name, model in study.engines.items()}
-    work = _Work(study, conversations, progress)
-    seconds = simulate(lambda: _run(work, backends, progress, None), seed=None)
+    progress = Progress(planned=PILOT)
+    backends = {name: AloneEngine(model, study.by_experiment) for name, model in study.engines.items()}
+    work = _Work(study, PILOT, progress)
+    seconds = simulate(lambda: _run(work, backends, progress))
     return CriticalPath(seconds, progress.turns / max(1, work.taken))
-
-
-class _EngineAmounts(NamedTuple):
-    """Sums over the time of a run, of one engine."""
-
-    requests: float
-    prompt: float
-    cached: float
-    completion: float
-    busy_slot_s: float
-    available_slot_s: float
-    waiting_turn_s: float
-    lane_s: float
-    kv_wait_s: float
-    preemptions: float
-
-
-class _Amounts(NamedTuple):
-    """Sums over the time of a run; those of the engines in the order of the study."""
-
-    seconds: float
-    turns: float
-    client_s: float
-    engines: tuple[_EngineAmounts, ...]
-
-    def going_on(self, before: _Amounts, after: _Amounts, times: float) -> _Amounts:
-        """The same after so many times what happened from `before` to `after`."""
-
-        def on(now: float, begin: float, end: float) -> float:
-            return now + times * (end - begin)
-
-        return _Amounts(
-            seconds=on(self.seconds, before.seconds, after.seconds),
-            turns=on(self.turns, before.turns, after.turns),
-            client_s=on(self.client_s, before.client_s, after.client_s),
-            engines=tuple(
-                _EngineAmounts(*map(on, *each))
-                for each in zip(self.engines, before.engines, after.engines, strict=True)
-            ),
-        )
-
-
-class _Played(NamedTuple):
-    """A part that was simulated: the amounts with those of the conversations left out, and how many were played."""
-
-    amounts: _Amounts
-    conversations: int
-    failed_share: float
 
 
 def _parts(study: Study, wanted: int) -> int:
@@ -258,48 +209,46 @@ def _sliced(study: Study, parts: int) -> Study:
         loads=[replace(load, tasks=load.tasks[: math.ceil(len(load.tasks) / parts)]) for load in study.loads],
         engines={name: replace(model, lanes=model.lanes // parts) for name, model in study.engines.items()},
         client_ms=study.client_ms * parts,
-        concurrency=None if study.concurrency is None else math.ceil(study.concurrency / parts),
     )
 
 
 class _Work:
     """The conversations of a study: all in the order of the plan, or only some, those of all experiments in turn.
 
-    At least `wanted` are opened. With `amounts`, more of them follow until there were STEADY_MIN times as many as were
+    At least `wanted` are opened. With `sums`, more of them follow until there were STEADY_MIN times as many as were
     open at once, and what it returns is noted on the way.
     """
 
-    def __init__(
-        self, study: Study, wanted: int, progress: Progress, amounts: Callable[[], _Amounts] | None = None
-    ) -> None:
+    def __init__(self, study: Study, wanted: int, progress: Progress, sums: Callable[[], _Sums] | None = None) -> None:
         self.taken = 0
-        self._wanted, self._progress, self._amounts = wanted, progress, amounts
+        self._wanted, self._progress, self._sums = wanted, progress, sums
         each = [_jobs(load) for load in study.loads]
         mixed = (job for row in zip_longest(*each) for job in row if job is not None)
         self._jobs = chain(*each) if wanted >= study.conversations else mixed
         self._open_max = 0
-        self._notes: list[tuple[int, _Amounts]] = []
+        self._notes: list[tuple[int, _Sums]] = []
 
-    @property
-    def window(self) -> tuple[int, _Amounts, _Amounts]:
-        """How many conversations were opened last, and the amounts before and after that.
+    def extrapolated(self, found: _Sums, left: int) -> _Sums:
+        """What a run comes to that goes on for `left` conversations as while the last ones were opened.
 
-        They are about half of all, in whole generations: as many conversations as are open at once.
+        These are about half of all, in whole generations: as many conversations as are open at once.
         """
         generations = max(1, self.taken // (2 * max(1, self._open_max)))
-        before = max(0, self.taken - generations * self._open_max)
-        begin = min(self._notes[:-1] or self._notes, key=lambda note: abs(note[0] - before))
-        return self._notes[-1][0] - begin[0], begin[1], self._notes[-1][1]
+        begin = max(0, self.taken - generations * self._open_max)
+        opened_before, before = min(self._notes[:-1] or self._notes, key=lambda note: abs(note[0] - begin))
+        opened, after = self._notes[-1]
+        times = left / (opened - opened_before)
+        return {key: value + times * (after[key] - before[key]) for key, value in found.items()}
 
     async def take(self) -> Job | None:
         """The next conversation."""
         self._open_max = max(self._open_max, self._progress.open)
-        enough = self._wanted if self._amounts is None else max(self._wanted, STEADY_MIN * self._open_max)
+        enough = self._wanted if self._sums is None else max(self._wanted, STEADY_MIN * self._open_max)
         job = next(self._jobs, None) if self.taken < enough else None
         if job is not None:
             self.taken += 1
-        if self._amounts is not None and (job is None or self.taken % math.ceil(self._wanted / _NOTES) == 0):
-            self._notes.append((self.taken, self._amounts()))
+        if self._sums is not None and (job is None or self.taken % math.ceil(self._wanted / _NOTES) == 0):
+            self._notes.append((self.taken, self._sums()))
         return job
 
     def settled(self, source: Source) -> None:
@@ -318,14 +267,14 @@ def _jobs(load: Load) -> Iterator[Job]:
     return (Job(source, task, ()) for task in load.tasks())
 
 
-async def _run(work: _Work, backends: Mapping[str, Backend], progress: Progress, concurrency: int | None) -> float:
+async def _run(work: _Work, backends: Mapping[str, Backend], progress: Progress) -> float:
     """Play conversations as a run does, and keep nothing; the time that it took."""
     clock = SimulatedClock()
     await run_pooled(
         work=work,
         backends=backends,
         log=Unrecorded(),
-        concurrency=concurrency,
+        concurrency=None,
         clock=clock,
         stop=asyncio.Event(),
         progress=progress,
@@ -333,85 +282,63 @@ async def _run(work: _Work, backends: Mapping[str, Backend], progress: Progress,
     return clock.monotonic_s()
 
 
-def _play(study: Study, wanted: int) -> _Played:
-    """Simulate a study, or at least `wanted` conversations of it and the rest as those went."""
-    clock, client, progress = SimulatedClock(), Client(study.client_ms), Progress(planned=study.conversations)
-    backends = {
-        name: ModelledEngine(model, study.replies[name], clock, client) for name, model in study.engines.items()
-    }
-    amounts = partial(_amounts, client, progress, backends)
-    work = _Work(study, wanted, progress, amounts if wanted < study.conversations else None)
-    simulate(lambda: _run(work, backends, progress, study.concurrency), seed=None)
-    found, left = amounts(), study.conversations - work.taken
-    if left:
-        count, before, after = work.window
-        found = found.going_on(before, after, left / count)
-    return _Played(found, work.taken, progress.failed / max(1, work.taken))
+def _play(study: Study, wanted: int) -> tuple[_Sums, int, float]:
+    """Simulate a study, or at least `wanted` conversations of it and the rest as those went.
+
+    Returns the sums of all, how many were played, and the part of these that failed.
+    """
+    client, progress = Client(study.client_ms), Progress(planned=study.conversations)
+    backends = {name: ModelledEngine(model, study.by_experiment, client) for name, model in study.engines.items()}
+    sums = partial(_sums, client, progress, backends)
+    work = _Work(study, wanted, progress, sums if wanted < study.conversations else None)
+    simulate(lambda: _run(work, backends, progress))
+    left = study.conversations - work.taken
+    found = work.extrapolated(sums(), left) if left else sums()
+    return found, work.taken, progress.failed / max(1, work.taken)
 
 
-def _amounts(client: Client, progress: Progress, backends: Mapping[str, ModelledEngine]) -> _Amounts:
+def _sums(client: Client, progress: Progress, backends: Mapping[str, ModelledEngine]) -> _Sums:
     usage = progress.usage
     assert usage is not None, "the run has begun"
-    return _Amounts(
-        seconds=usage.played_s,
-        turns=progress.turns,
-        client_s=client.busy_s,
-        engines=tuple(
-            _EngineAmounts(
-                requests=backend.requests,
-                prompt=backend.tokens.prompt,
-                cached=backend.tokens.cached,
-                completion=backend.tokens.completion,
-                busy_slot_s=usage.models[name].busy_slot_s,
-                available_slot_s=usage.models[name].available_slot_s,
-                waiting_turn_s=usage.models[name].waiting_turn_s,
-                lane_s=sum(lane.use.busy_s for lane in backend.lanes),
-                kv_wait_s=sum(lane.use.kv_wait_s for lane in backend.lanes),
-                preemptions=sum(lane.use.preemptions for lane in backend.lanes),
-            )
-            for name, backend in backends.items()
-        ),
-    )
+    sums = {("", "seconds"): usage.played_s, ("", "turns"): progress.turns, ("", "client_s"): client.busy_s}
+    for name, engine in backends.items():
+        used = usage.models[name]
+        of_engine = {
+            "requests": engine.requests,
+            "prompt": engine.tokens.prompt,
+            "cached": engine.tokens.cached,
+            "completion": engine.tokens.completion,
+            "busy_slot_s": used.busy_slot_s,
+            "available_slot_s": used.available_slot_s,
+            "waiting_turn_s": used.waiting_turn_s,
+            "lane_s": sum(lane.busy_s for lane in engine.lanes),
+            "kv_wait_s": sum(lane.kv_wait_s for lane in engine.lanes),
+            "preemptions": sum(lane.preemptions for lane in engine.lanes),
+        }
+        sums |= {(name, what): value for what, value in of_engine.items()}
+    return sums
 
 
-def _figures(study: Study, played: _Played, parts: int, path: CriticalPath) -> Forecast:
-    amounts, seconds = played.amounts, played.amounts.seconds
-    uses = {
-        name: _use(study.engines[name], of, parts, seconds)
-        for name, of in zip(study.engines, amounts.engines, strict=True)
-    }
-    client_share = amounts.client_s / seconds if seconds else 0.0
-    limit, engine = _limit(uses, client_share, path.seconds / seconds if seconds else 1.0)
-    return Forecast(
-        seconds=seconds,
-        conversations=study.conversations,
-        turns=round(amounts.turns * parts),
-        failed=round(played.failed_share * study.conversations),
-        engines=uses,
-        critical_path_s=path.seconds,
-        client_share=client_share,
-        limit=limit,
-        limiting_engine=engine,
-        played=played.conversations,
-        played_share=1 / parts,
-    )
+def _use(name: str, model: EngineModel, sums: _Sums, parts: int) -> EngineUse:
+    """What the whole engine does, by the sums of one of `parts` slices."""
 
+    def whole(what: str) -> int:
+        return round(sums[name, what] * parts)
 
-def _use(model: EngineModel, of: _EngineAmounts, parts: int, seconds: float) -> EngineUse:
-    whole_s = seconds or 1.0
-    lanes = model.lanes // parts
+    whole_s = sums["", "seconds"] or 1.0
+    lane_s = model.lanes // parts * whole_s
     return EngineUse(
         lanes=model.lanes,
         slots=model.lanes * model.slots,
-        requests=round(of.requests * parts),
-        tokens=TokenCount(
-            prompt=round(of.prompt * parts), cached=round(of.cached * parts), completion=round(of.completion * parts)
+        requests=whole("requests"),
+        tokens=TokenCount(prompt=whole("prompt"), cached=whole("cached"), completion=whole("completion")),
+        slot_share=sums[name, "busy_slot_s"] / (lane_s * model.slots),
+        step_share=sums[name, "lane_s"] / lane_s,
+        kv_wait_share=max(
+            sums[name, "kv_wait_s"] / lane_s, 1 - sums[name, "available_slot_s"] / (lane_s * model.slots)
         ),
-        slot_share=of.busy_slot_s / (lanes * model.slots * whole_s),
-        step_share=of.lane_s / (lanes * whole_s),
-        kv_wait_share=max(of.kv_wait_s / (lanes * whole_s), 1 - of.available_slot_s / (lanes * model.slots * whole_s)),
-        waiting=of.waiting_turn_s * parts / whole_s,
-        preemptions=round(of.preemptions * parts),
+        waiting=sums[name, "waiting_turn_s"] * parts / whole_s,
+        preemptions=whole("preemptions"),
     )
 
 

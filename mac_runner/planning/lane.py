@@ -30,13 +30,18 @@ def prompt_tokens_of(prompt: Prompt, chars_per_token: float) -> int:
     return max(1, round(prompt.size_chars / chars_per_token))
 
 
-def chain_of(prompt: Prompt, chars_per_token: float) -> list[int]:
-    """The whole blocks of a prompt."""
+def chain_of(
+    prompt: Prompt, chars_per_token: float, *, mark: str | None = None, common: frozenset[int] = frozenset()
+) -> list[int]:
+    """The whole blocks of a prompt. Those of prompts with another `mark` differ from the first one on that is not
+    `common`."""
     size = max(1, math.ceil(BLOCK_TOKENS * chars_per_token))
     text = "\x1e".join([f"{message.role}\x1f{message.content}" for message in prompt.messages])
     last, blocks = 0, list[int]()
     for at in range(0, len(text) - size + 1, size):
         last = hash((last, text[at : at + size]))
+        if mark is not None and last not in common:
+            last = hash((last, mark))
         blocks.append(last)
     return blocks[: prompt_tokens_of(prompt, chars_per_token) // BLOCK_TOKENS]
 
@@ -80,12 +85,8 @@ class KvCache:
         if new * BLOCK_TOKENS + own + spare > self.free:
             return False
         for block in blocks:
-            count = in_use.get(block)
-            if count is None:
-                in_use[block] = 1
-                idle.pop(block, None)
-            else:
-                in_use[block] = count + 1
+            in_use[block] = in_use.get(block, 0) + 1
+            idle.pop(block, None)
         self.grow(own)
         return True
 
@@ -101,10 +102,8 @@ class KvCache:
         self._own -= own
         in_use, idle = self._in_use, self._idle
         for block in reversed(blocks):
-            count = in_use[block]
-            if count > 1:
-                in_use[block] = count - 1
-            else:
+            in_use[block] -= 1
+            if not in_use[block]:
                 del in_use[block]
                 if self._is_shared:
                     idle[block] = None
@@ -134,16 +133,6 @@ class Sequence:
     """Tokens of the cache that were its own when it was admitted, with room for the next one."""
     ends_at: int = 0
     """The lane's count of steps at its last token."""
-
-
-@dataclass(slots=True)
-class LaneUse:
-    """What a lane did."""
-
-    busy_s: float = 0.0
-    kv_wait_s: float = 0.0
-    """While a seat was free and a request waited for KV cache."""
-    preemptions: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -194,7 +183,10 @@ class Lane:
         self._admitted = 0
         self._at_s = 0.0
         self._jump: _Jump | None = None
-        self.use = LaneUse()
+        self.busy_s = 0.0
+        self.kv_wait_s = 0.0
+        """While a seat was free and a request waited for KV cache."""
+        self.preemptions = 0
 
     @property
     def due_s(self) -> float | None:
@@ -217,8 +209,8 @@ class Lane:
         assert jump is not None, "nothing is under way"
         seconds, written = jump.seconds, len(self._writing) * jump.count
         self._at_s += seconds
-        self.use.busy_s += seconds
-        self.use.kv_wait_s += seconds if jump.is_kv_short else 0.0
+        self.busy_s += seconds
+        self.kv_wait_s += seconds if jump.is_kv_short else 0.0
         self._steps += jump.count
         self._context += written
         self._cache.grow(written)
@@ -298,7 +290,7 @@ class Lane:
                 self._reading.remove(last)
                 self._cache.leave(last.blocks, last.own)
             self._waiting.appendleft(last)
-            self.use.preemptions += 1
+            self.preemptions += 1
 
 
 def _read(sequence: Sequence, left: int) -> int:

@@ -1,10 +1,7 @@
-"""An asyncio loop whose time is a number: timers jump, and the order of what is ready may be drawn from a seed.
+"""An asyncio loop whose time is a number, and whose timers jump.
 
-Hours pass in milliseconds, two runs of one seed are the same run, and a program in which all tasks wait for ever is
-an error immediately. It has no sockets, executor or signals: a request for one of them raises.
-
-It uses private parts of asyncio: `_ready`, and `_process_events`, called once per turn of the loop, behind a
-selector that is asked to wait for the next timer. `test_loop.py` holds each version of Python to them.
+Hours pass in milliseconds, and a program in which all tasks wait for ever is an error immediately. The loop has no
+sockets, executor or signals: a request for one of them raises.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ import asyncio
 import selectors
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from random import Random
 from typing import Any, NoReturn, TypeVar
 
 from mac_runner.clock import SystemClock
@@ -60,36 +56,16 @@ class _JumpingSelector(selectors.BaseSelector):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """`asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed))` runs a program on it.
+    """`asyncio.Runner(loop_factory=SimulatedLoop)` runs a program on it. What is ready runs in its order."""
 
-    Without a seed, what is ready runs in the order in which it became ready. `at_turn` is called with the number of
-    each turn of the loop, before what is ready runs: no task of the program is running then, each is at one of its
-    awaits.
-    """
-
-    def __init__(self, seed: int | None) -> None:
+    def __init__(self) -> None:
         self._jumping = _JumpingSelector()
-        self._random = None if seed is None else Random(seed)  # noqa: S311 - a simulation, not secrecy
-        self.at_turn: Callable[[int], None] | None = None
-        self.turns = 0
         super().__init__(self._jumping)
         self._jumping.is_sealed = True  # What it has now is the pipe by which other threads wake it.
 
     def time(self) -> float:
         """Simulated seconds since the loop was made."""
         return self._jumping.now_s
-
-    def _process_events(self, event_list: list[object]) -> None:
-        # Called once per turn of the loop, between the waiting and the running: the moment to shuffle what is ready.
-        self.turns += 1
-        if self.at_turn is not None:
-            self.at_turn(self.turns)
-        if self._random is None:
-            return
-        ready = list(self._ready)  # type: ignore[attr-defined]
-        self._random.shuffle(ready)
-        self._ready.clear()  # type: ignore[attr-defined]
-        self._ready.extend(ready)  # type: ignore[attr-defined]
 
     def run_in_executor(self, *call: object) -> NoReturn:
         """Raise ForbiddenError."""
@@ -110,7 +86,7 @@ class SimulatedClock(SystemClock):
         return asyncio.get_running_loop().time()
 
 
-def simulate(program: Callable[[], Awaitable[T]], *, seed: int | None = 0) -> T:
+def simulate(program: Callable[[], Awaitable[T]], *, loop_factory: Callable[[], SimulatedLoop] = SimulatedLoop) -> T:
     """Run `program` on a simulated loop; every task it leaves behind is an error."""
 
     async def main() -> T:
@@ -120,5 +96,5 @@ def simulate(program: Callable[[], Awaitable[T]], *, seed: int | None = 0) -> T:
             raise AssertionError(f"tasks left behind: {left}")
         return result
 
-    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(main())

@@ -1,4 +1,4 @@
-"""What a calibration says of an engine: one of a file, or the events of runs. Refuses one that does not fit.
+"""What is known of an engine's times: from the events of runs, or from a file of `mac-run calibrate`.
 
 An event says when a reply came, how long its engine had it, and what tokens it had. That is a stay of the step model's
 fit. Requests on one server are fitted together, and those of models that share a server have one step model.
@@ -7,12 +7,12 @@ fit. Requests on one server are fitted together, and those of models that share 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from mac_runner.backends.base import lookahead_for
 from mac_runner.bottleneck import usage_of
@@ -20,7 +20,7 @@ from mac_runner.config import ModelDefinition
 from mac_runner.config.materials import MaterialError, read_calibrations
 from mac_runner.errors import ConfigError
 from mac_runner.latency import CHARS_PER_TOKEN, Calibration, CalibrationChoice, Calibrations, StepModel
-from mac_runner.planning.engine import EngineModel
+from mac_runner.planning.engine import KV_TOKENS_UNKNOWN, STEP_TOKENS, EngineModel
 from mac_runner.planning.fit import SAMPLES_MIN, Stay, fit
 from mac_runner.runs.engines import Engine, checkpoint_of, tensor_parallel_of
 from mac_runner.runs.recorded import recorded_only
@@ -28,12 +28,10 @@ from mac_runner.store import Run
 from mac_runner.types import JsonObject
 
 SLOTS_UNKNOWN: Final = 16
-STEP_TOKENS: Final = 8192
-"""How many tokens a step computes at most, where the experiment does not say it."""
 UNFIT: Final = 0.5
-"""A calibration with this median error or more is refused."""
+"""A step model with this median error or more is refused."""
 DOUBTFUL: Final = 0.1
-"""A calibration with this median error or more is mentioned."""
+"""A step model with this median error or more is mentioned."""
 WINDOW: Final = 1500
 """Of the requests of a run, as many at its beginning and at its end are fitted: few and many are in flight there."""
 _ROUNDED_S: Final = 1e-5
@@ -42,42 +40,110 @@ _EVENTS: Final = ("EVENT_RUN_START", "EVENT_INFER_START", "EVENT_INFER_DONE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """What runs show of one model."""
+class Measured:
+    """What is known of one engine."""
 
     steps: StepModel
-    error: float
-    """The median relative error of the fit."""
-    requests: int
-    """How many replies it was fitted to."""
     in_flight: int
     """The most requests that one server had at once."""
-    servers: int
-    capacity: int | None
-    """How many requests all servers served at once."""
-    chars_per_token: float
+    is_sweep: bool
+    """Whether it was measured with several numbers of requests in flight, each for a while."""
+    cache_tokens: int | None = None
+    is_prefix_cached: bool = True
+    chars_per_token: float = CHARS_PER_TOKEN
     """Of prompts."""
-    is_prefix_cached: bool
-    """Whether the engine reported tokens of prompts that were in its cache."""
-    reply_tokens: tuple[int, ...]
+    lanes: int = 1
+    capacity: int | None = None
+    """How many requests all lanes served at once."""
+    reply_tokens: tuple[int, ...] = ()
     """Of the replies that were fitted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observations:
-    """What runs show of their models, and of the process that played them."""
+class RunCalibration:
+    """What runs show of engines."""
 
-    models: dict[str, Observed]
-    client_ms: float | None
-    """CPU milliseconds of mac_runner for each request; None where the runs do not say."""
+    def __init__(self, runs: Sequence[Run], note: Callable[[str], None]) -> None:
+        self._runs = runs
+        self._note = note
 
+    @property
+    def client_ms(self) -> float | None:
+        """CPU milliseconds of the thread that played, for each request; None where the runs do not say."""
+        used = [usage for run in self._runs for session in run.state.sessions if (usage := usage_of(session.usage))]
+        requests = sum(usage.requests for usage in used)
+        return 1000 * sum(usage.cpu_s for usage in used) / requests if requests else None
 
-class _Place(NamedTuple):
-    """Requests with the same one were in one engine, and their times are of one clock."""
+    def measured(self, engine: Engine) -> Measured:
+        """What the runs say of an engine. Raises ConfigError where none has its checkpoint, and for a bad fit."""
+        found = self.model(self._same(engine))
+        self._note(f"{engine.name}: measured by the run; the forecast holds for the GPUs that it was played on")
+        if not found.is_prefix_cached:
+            self._note(f"{engine.name}: the engine reported no cached tokens, so prompts are taken to be read whole")
+        return found
 
-    run: int
-    session: int
-    server: str
+    def _same(self, engine: Engine) -> str:
+        """The model of the runs with the checkpoint of an engine."""
+        checkpoint = checkpoint_of(engine.name, engine.definition)
+        played: dict[str, None] = {}
+        for run in self._runs:
+            for name, definition in recorded_only(run).model_definitions.items():
+                other = checkpoint_of(name, definition)
+                played[other] = None
+                if other == checkpoint and name in self._seen:
+                    _check_parallel(engine, tensor_parallel_of(definition), "the run")
+                    return name
+        raise ConfigError(
+            f"model_definitions.{engine.name}: the calibration run has no replies of {checkpoint!r} with counted "
+            f"tokens; it played: {', '.join(played)}. Name a run with this model, or measure it with mac-run calibrate"
+        )
+
+    def model(self, name: str) -> Measured:
+        """What the events say of one model of the runs. Raises ConfigError where they are too few or fit badly."""
+        seen = self._seen[name]
+        stays = [stay for other in self._seen.values() if other.servers & seen.servers for stay in other.stays]
+        if len(stays) < SAMPLES_MIN:
+            raise ConfigError(
+                f"model {name}: the run has {len(stays)} replies with counted tokens, and {SAMPLES_MIN} are the fewest "
+                "that show how an engine works; name a longer run, or measure the engine with mac-run calibrate"
+            )
+        steps, error = fit(stays)
+        _judge(f"model {name} of the run", error, self._note)
+        return Measured(
+            steps=steps,
+            in_flight=_most_at_once(stays),
+            is_sweep=False,
+            is_prefix_cached=seen.read_tokens < seen.prompt_tokens,
+            chars_per_token=seen.prompt_chars / seen.prompt_tokens,
+            lanes=len(seen.servers),
+            capacity=self._capacity(name),
+            reply_tokens=tuple(stay.completion_tokens for stay in seen.stays),
+        )
+
+    @cached_property
+    def _seen(self) -> dict[str, _Seen]:
+        """The requests of each model that ended some."""
+        seen: dict[str, _Seen] = {}
+        for number, run in enumerate(self._runs):
+            for model, server, chars, stay in _stays(number, run):
+                seen.setdefault(model, _Seen()).add(server, chars, stay)
+        if not seen:
+            names = ", ".join(str(run.layout.directory) for run in self._runs)
+            raise ConfigError(
+                f"{names}: no reply in the events has counted tokens, so nothing says how long an engine takes; name a "
+                "run on an engine that counts tokens, or measure one with mac-run calibrate"
+            )
+        return seen
+
+    def _capacity(self, name: str) -> int | None:
+        """How many requests an engine served at once in the last session that says it."""
+        found = None
+        for run in self._runs:
+            for session in run.state.sessions:
+                models = session.usage.get("models")
+                account = models.get(name) if isinstance(models, dict) else None
+                if isinstance(account, dict):
+                    found = _whole(account, "capacity")
+        return found
 
 
 @dataclass(slots=True)
@@ -87,7 +153,6 @@ class _Seen:
     first: list[Stay] = field(default_factory=list)
     last: deque[Stay] = field(default_factory=lambda: deque(maxlen=WINDOW))
     servers: set[str] = field(default_factory=set)
-    requests: int = 0
     prompt_chars: int = 0
     prompt_tokens: int = 0
     read_tokens: int = 0
@@ -96,63 +161,22 @@ class _Seen:
     def stays(self) -> list[Stay]:
         return [*self.first, *self.last]
 
-
-def observed(runs: Sequence[Run]) -> Observations:
-    """The step model of each model that ended requests in the runs. Raises ConfigError where one cannot be fitted."""
-    seen: dict[str, _Seen] = {}
-    for number, contents in enumerate(runs):
-        for model, server, chars, stay in _stays(number, contents):
-            found = seen.setdefault(model, _Seen())
-            is_first = len(found.first) < WINDOW
-            (found.first if is_first else found.last).append(stay)
-            found.servers.add(server)
-            found.requests += 1
-            found.prompt_chars += chars
-            found.prompt_tokens += stay.prompt_tokens
-            found.read_tokens += stay.read_tokens
-    if not seen:
-        names = ", ".join(str(contents.layout.directory) for contents in runs)
-        raise ConfigError(
-            f"{names}: no reply in the events has counted tokens, so nothing says how long an engine takes; name a "
-            "run on an engine that counts tokens, or measure one with mac-run calibrate"
-        )
-    capacities = _capacities(runs)
-    models = {model: _observed(model, seen, capacities.get(model)) for model in sorted(seen)}
-    return Observations(models=models, client_ms=_client_ms(runs))
+    def add(self, server: str, chars: int, stay: Stay) -> None:
+        (self.first if len(self.first) < WINDOW else self.last).append(stay)
+        self.servers.add(server)
+        self.prompt_chars += chars
+        self.prompt_tokens += stay.prompt_tokens
+        self.read_tokens += stay.read_tokens
 
 
-def _observed(model: str, seen: dict[str, _Seen], capacity: int | None) -> Observed:
-    own = seen[model]
-    beside = [other for other in seen.values() if other.servers & own.servers]
-    stays = [stay for other in beside for stay in other.stays]
-    if len(stays) < SAMPLES_MIN:
-        raise ConfigError(
-            f"model {model}: the run has {len(stays)} replies with counted tokens, and {SAMPLES_MIN} are the fewest "
-            "that show how an engine works; name a longer run, or measure the engine with mac-run calibrate"
-        )
-    steps, error = fit(stays)
-    return Observed(
-        steps=steps,
-        error=error,
-        requests=len(stays),
-        in_flight=_most_at_once(stays),
-        servers=len(own.servers),
-        capacity=capacity,
-        chars_per_token=own.prompt_chars / own.prompt_tokens,
-        is_prefix_cached=own.read_tokens < own.prompt_tokens,
-        reply_tokens=tuple(stay.completion_tokens for stay in own.stays),
-    )
-
-
-def _stays(run: int, contents: Run) -> Iterator[tuple[str, str, int, Stay]]:
+def _stays(number: int, run: Run) -> Iterator[tuple[str, str, int, Stay]]:
     """For each reply with counted tokens its model, its server, the characters of its prompt, and its stay.
 
     In a merged run, and in one of several workers, their events are mixed, and wall time is the clock that they share.
     """
-    sessions = contents.state.sessions
-    is_mixed = any(session.run is not None or session.shard is not None for session in sessions)
+    is_mixed = any(session.run is not None or session.shard is not None for session in run.state.sessions)
     session, chars = 0, dict[object, int]()
-    for event in contents.events(*_EVENTS):
+    for event in run.events(*_EVENTS):
         turn = (event.get("task"), event.get("turn"))
         if event["event"] == "EVENT_RUN_START":
             session += not is_mixed
@@ -161,12 +185,12 @@ def _stays(run: int, contents: Run) -> Iterator[tuple[str, str, int, Stay]]:
         elif turn in chars:
             size, model = chars.pop(turn), str(event.get("model"))
             server = str(event.get("server") or model)
-            stay = _stay(event, _Place(run, session, server), is_mixed=is_mixed)
+            stay = _stay(event, (number, session, server), is_mixed=is_mixed)
             if stay is not None:
                 yield model, server, size, stay
 
 
-def _stay(event: JsonObject, place: _Place, *, is_mixed: bool) -> Stay | None:
+def _stay(event: JsonObject, beside: Hashable, *, is_mixed: bool) -> Stay | None:
     """The stay that ended with an EVENT_INFER_DONE; None where nothing was counted."""
     prompt, completion = _whole(event, "tokens_in"), _whole(event, "tokens_out")
     took_s = _number(event, "latency_ms") / 1000
@@ -176,7 +200,7 @@ def _stay(event: JsonObject, place: _Place, *, is_mixed: bool) -> Stay | None:
     is_wall = is_mixed and isinstance(wall, str)
     answered_s = datetime.fromisoformat(str(wall)).timestamp() if is_wall else _number(event, "elapsed_s")
     return Stay(
-        beside=place,
+        beside=beside,
         sent_s=answered_s - took_s,
         answered_s=answered_s,
         prompt_tokens=prompt,
@@ -199,24 +223,6 @@ def _most_at_once(stays: Sequence[Stay]) -> int:
     return most
 
 
-def _capacities(runs: Sequence[Run]) -> dict[str, int]:
-    """How many requests each engine served at once in the last session that says it."""
-    found: dict[str, int] = {}
-    for contents in runs:
-        for session in contents.state.sessions:
-            models = session.usage.get("models")
-            accounts = models.items() if isinstance(models, dict) else ()
-            found |= {name: _whole(account, "capacity") for name, account in accounts if isinstance(account, dict)}
-    return found
-
-
-def _client_ms(runs: Sequence[Run]) -> float | None:
-    """CPU milliseconds of the thread that played, for each request."""
-    used = [usage for contents in runs for session in contents.state.sessions if (usage := usage_of(session.usage))]
-    requests = sum(usage.requests for usage in used)
-    return 1000 * sum(usage.cpu_s for usage in used) / requests if requests else None
-
-
 def _number(event: JsonObject, key: str) -> float:
     value = event.get(key)
     return float(value) if isinstance(value, int | float) else 0.0
@@ -224,75 +230,6 @@ def _number(event: JsonObject, key: str) -> float:
 
 def _whole(event: JsonObject, key: str) -> int:
     return int(_number(event, key))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What is known of one engine."""
-
-    steps: StepModel
-    in_flight: int
-    """The most requests that one server had at once."""
-    is_sweep: bool
-    """Whether it was measured with several numbers of requests in flight, each for a while."""
-    cache_tokens: int | None = None
-    is_prefix_cached: bool = True
-    chars_per_token: float = CHARS_PER_TOKEN
-    lanes: int = 1
-    capacity: int | None = None
-    """How many requests all lanes served at once."""
-    reply_tokens: tuple[int, ...] = ()
-
-
-class RunCalibration:
-    """What runs show of engines."""
-
-    def __init__(self, runs: Sequence[Run], note: Callable[[str], None]) -> None:
-        self._runs = runs
-        self._note = note
-
-    @cached_property
-    def observations(self) -> Observations:
-        """What the events of all runs say."""
-        return observed(self._runs)
-
-    @property
-    def client_ms(self) -> float | None:
-        """CPU milliseconds of mac_runner for each request."""
-        return self.observations.client_ms
-
-    def measured(self, engine: Engine) -> Measured:
-        """What the runs say of an engine. Raises ConfigError where none has its checkpoint."""
-        model, found = self._same(engine)
-        _judge(f"model {model} of the run", found.error, self._note)
-        self._note(f"{engine.name}: measured by the run; the forecast holds for the GPUs that it was played on")
-        if not found.is_prefix_cached:
-            self._note(f"{engine.name}: the engine reported no cached tokens, so prompts are taken to be read whole")
-        return Measured(
-            steps=found.steps,
-            in_flight=found.in_flight,
-            is_sweep=False,
-            is_prefix_cached=found.is_prefix_cached,
-            chars_per_token=found.chars_per_token,
-            lanes=found.servers,
-            capacity=found.capacity,
-            reply_tokens=found.reply_tokens,
-        )
-
-    def _same(self, engine: Engine) -> tuple[str, Observed]:
-        """The model of the runs with the checkpoint of an engine, and what is known of it."""
-        checkpoint = checkpoint_of(engine.name, engine.definition)
-        others: dict[str, None] = {}
-        for run in self._runs:
-            for name, definition in recorded_only(run).model_definitions.items():
-                others[checkpoint_of(name, definition)] = None
-                if checkpoint_of(name, definition) == checkpoint and name in self.observations.models:
-                    _check_parallel(engine, tensor_parallel_of(definition), "the run")
-                    return name, self.observations.models[name]
-        raise ConfigError(
-            f"model_definitions.{engine.name}: the calibration run has no replies of {checkpoint!r} with counted "
-            f"tokens; it played: {', '.join(others)}. Name a run with this model, or measure it with mac-run calibrate"
-        )
 
 
 def known_calibrations(path: Path, option: str) -> Calibrations:
@@ -313,9 +250,9 @@ class FileCalibration:
 
     client_ms: float | None = None
 
-    def __init__(self, path: Path, known: Calibrations, gpu: str | None, note: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, gpu: str | None, note: Callable[[str], None]) -> None:
         self._path = path
-        self._known = known
+        self._known = known_calibrations(path, "--calibration").calibrations
         self._gpu = gpu
         self._note = note
 
@@ -334,14 +271,14 @@ class FileCalibration:
 
     def _chosen(self, engine: Engine) -> Calibration:
         checkpoint, parallel = checkpoint_of(engine.name, engine.definition), tensor_parallel_of(engine.definition)
-        of_size = [one for one in self._known.calibrations if one.tensor_parallel_size == parallel]
+        sizes = {one.tensor_parallel_size for one in self._known if one.model == checkpoint}
+        if sizes and parallel not in sizes:
+            _check_parallel(engine, min(sizes), str(self._path))
+        of_size = tuple(one for one in self._known if one.tensor_parallel_size == parallel)
         choice = CalibrationChoice(file=str(self._path), model=checkpoint, gpu=self._gpu)
         try:
-            return choice.chosen(Calibrations(calibrations=tuple(of_size)))
+            return choice.chosen(Calibrations(calibrations=of_size))
         except ValueError as fault:
-            sizes = {one.tensor_parallel_size for one in self._known.calibrations if one.model == checkpoint}
-            if sizes and parallel not in sizes:
-                _check_parallel(engine, min(sizes), str(self._path))
             advice = "choose one with --gpu, or measure it with mac-run calibrate"
             raise ConfigError(f"{self._path}: model {engine.name}: {fault}; {advice}") from None
 
@@ -392,7 +329,7 @@ def engine_model(
         lanes=lanes or own_lanes,
         slots=slots,
         step_tokens=getattr(settings, "max_num_batched_tokens", None) or STEP_TOKENS,
-        kv_tokens=kv_tokens,
+        kv_tokens=kv_tokens or KV_TOKENS_UNKNOWN,
         context_tokens=getattr(settings, "max_model_len", None),
         admits_by_tokens=in_process and kv_tokens is not None,
         lookahead=lookahead_for(slots) if in_process else None,
@@ -417,20 +354,19 @@ def _note_load(engine: str, measured: Measured, slots: int, note: Callable[[str]
 
 def _lanes_of(definition: ModelDefinition, measured: Measured) -> int:
     """How many servers a model has, as the experiment says it; else as many as were measured."""
-    settings = definition.backend_settings
-    lanes = getattr(settings, "lanes", None)
-    urls, copies = getattr(settings, "base_urls", ()), getattr(settings, "data_parallel_size", None)
-    return len(urls) or (lanes if isinstance(lanes, int) else None) or copies or measured.lanes
+    urls = getattr(definition.backend_settings, "base_urls", ())
+    return len(urls) or _number_set(definition, "lanes", "data_parallel_size") or measured.lanes
 
 
 def _slots_of(definition: ModelDefinition, measured: Measured, lanes: int) -> int | None:
     """How many requests each server serves at once, as the experiment says it; None where nothing says it."""
-    settings = definition.backend_settings
-    of_lane = getattr(settings, "max_num_seqs", None)
-    if isinstance(of_lane, int):
+    if (of_lane := _number_set(definition, "max_num_seqs")) is not None:
         return of_lane
-    whole = next(
-        (value for key in ("max_in_flight", "max_num_seqs_upper_bound") if (value := getattr(settings, key, None))),
-        measured.capacity,
-    )
+    whole = _number_set(definition, "max_in_flight", "max_num_seqs_upper_bound") or measured.capacity
     return None if whole is None else max(1, whole // lanes)
+
+
+def _number_set(definition: ModelDefinition, *keys: str) -> int | None:
+    """The first of some settings of a backend that it has and that is a number."""
+    found = (getattr(definition.backend_settings, key, None) for key in keys)
+    return next((value for value in found if isinstance(value, int)), None)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
+from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,13 +26,14 @@ from mac_runner.errors import ConfigError
 from mac_runner.fleet.engine_process import EngineClient, EngineRefusedError
 from mac_runner.fleet.gpus import Place, discover
 from mac_runner.fleet.lane import no_events
-from mac_runner.fleet.layout import FleetPlan
+from mac_runner.fleet.layout import FleetPlan, local_plan
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.latency import Calibration, Calibrations
 from mac_runner.planning.fit import SAMPLES_MIN, Stay, fit
 from mac_runner.runs.engines import Engine, checkpoint_of, plan_engines, tensor_parallel_of
-from mac_runner.runs.fleet import fleet_plan
+from mac_runner.runs.fleet import plan_fleet
 from mac_runner.runs.setup import ExperimentSet, located
+from mac_runner.spec import MODELS
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Request, Sampling, Turn, stable_hash
 
 SLOTS_MAX: Final = 256
@@ -78,7 +80,7 @@ async def calibrate(
 
 async def sweep(backend: Backend, clock: Clock, in_flight: int, seconds: float, replies: int) -> list[Stay]:
     """Keep so many requests in flight for `seconds`, and until there are so many replies; what became of each."""
-    begun_s, number, stays = clock.monotonic_s(), iter(range(1 << 30)), list[Stay]()
+    begun_s, number, stays = clock.monotonic_s(), count(), list[Stay]()
     words_max = max(*_PROMPT_WORDS[0], *_PROMPT_WORDS[1])
 
     async def client() -> None:
@@ -136,22 +138,9 @@ class Sweeps:
     seconds: float = SWEEP_S
     """How long each sweep sends requests; longer where too few of them were answered."""
     in_flight: int | None = None
-    """How many requests the last sweep keeps in flight; None: as many as the engine serves at once."""
+    """How many requests the last sweep keeps in flight; None: as many as the engine serves, at most SLOTS_MAX."""
     gpu: str | None = None
     """The name of the GPU, where it is not to be looked up."""
-
-    def slots(self, capacity: int) -> int:
-        """How many requests the last sweep keeps in flight on an engine that serves `capacity` at once."""
-        return min(capacity, SLOTS_MAX) if self.in_flight is None else min(self.in_flight, capacity)
-
-
-class _Ready(NamedTuple):
-    """An engine that is up, and serves nothing."""
-
-    name: str
-    backend: Backend
-    of: EngineName
-    capacity: int
 
 
 def server_experiment(base_url: str, model: str) -> Written:
@@ -181,53 +170,46 @@ async def calibrated(
     for engine in engines:
         if engine.policy is not None:
             say(f"{engine.name}: a scripted player, left out")
-    plan = fleet_plan(chosen.setups, clock, say, is_dry=False)
+    fleet = plan_fleet(chosen.setups, engines, local_plan)
     for engine in measurable:
-        on_fleet = plan is not None and engine.is_on_fleet
-        ready = _on_fleet(engine.name, plan, clock, say) if on_fleet and plan else _alone(engine, clock, say)
-        async with ready as up:
-            of = up.of if sweeps.gpu is None else up.of._replace(gpu=sweeps.gpu)
-            if of.gpu == UNKNOWN:
-                say(f"{up.name}: the server does not say its GPU; name it with --gpu, and other GPUs are kept apart")
-            say(f"{up.name}: sending requests to {of.engine}")
-            found = await calibrate(up.backend, clock, of, slots=sweeps.slots(up.capacity), seconds=sweeps.seconds)
+        async with _started(engine, fleet, clock, say) as (backend, of):
+            if sweeps.gpu is not None:
+                of = of._replace(gpu=sweeps.gpu)
+            elif of.gpu == UNKNOWN:
+                say(
+                    f"{engine.name}: the server does not say its GPU; name it with --gpu, and other GPUs are kept apart"
+                )
+            say(f"{engine.name}: sending requests to {of.engine}")
+            slots = min(sweeps.in_flight or SLOTS_MAX, backend.capacity)
+            found = await calibrate(backend, clock, of, slots=slots, seconds=sweeps.seconds)
         yield found
 
 
 @asynccontextmanager
-async def _on_fleet(name: str, plan: FleetPlan, clock: Clock, say: Callable[[str], None]) -> AsyncIterator[_Ready]:
-    """One lane of a model of a fleet."""
-    model = plan.models[name]
-    lane = next(lane for lane in plan.lanes if lane.model == name)
-    alone = replace(plan, models={name: model}, places=(lane.place,), lanes=(lane,), notes=())
-    say(f"{name}: starting {lane.name} on {lane.place.label}")
-    async with LocalFleet(alone, clock=clock, say=say, on_event=no_events) as fleet:
-        backend = backend_on_fleet(name, model, fleet.model(name), clock=clock, say=say)
-        try:
+async def _started(
+    engine: Engine, planned: FleetPlan | None, clock: Clock, say: Callable[[str], None]
+) -> AsyncIterator[tuple[Backend, EngineName]]:
+    """One server of a model, up and serving nothing."""
+    name, definition = engine.name, one_server(engine.definition)
+    urls: Sequence[str]
+    async with AsyncExitStack() as stack:
+        if planned is not None and engine.is_on_fleet:
+            model = planned.models[name]
+            lane = next(lane for lane in planned.lanes if lane.model == name)
+            alone = replace(planned, models={name: model}, places=(lane.place,), lanes=(lane,), notes=())
+            say(f"{name}: starting {lane.name} on {lane.place.label}")
+            fleet = await stack.enter_async_context(LocalFleet(alone, clock=clock, say=say, on_event=no_events))
+            backend = backend_on_fleet(name, model, fleet.model(name), clock=clock, say=say)
+            gpu, kind, urls = _gpu_of(lane.place), str(model.engine), (lane.url,)
+        else:
+            backend = replace(engine, definition=definition).build(clock, say, can_pull=False)
+            gpu, kind = _local_gpu(definition), definition.backend
+            urls = getattr(definition.backend_settings, "base_urls", ())
+        stack.push_async_callback(backend.close)
+        with located(engine.loaded, (MODELS, engine.model)):
             await backend.start()
-            is_nano = model.engine == "nano"
-            engine = f"nano {__version__}" if is_nano else await _served_version(model.engine, lane.url)
-            of = EngineName(model.model, _gpu(lane.place), engine, model.tensor_parallel_size)
-            yield _Ready(name, backend, of, lane.slots)
-        finally:
-            await backend.close()
-
-
-@asynccontextmanager
-async def _alone(engine: Engine, clock: Clock, say: Callable[[str], None]) -> AsyncIterator[_Ready]:
-    """One server of a model that is on no fleet."""
-    definition = one_server(engine.definition)
-    backend = replace(engine, definition=definition).build(clock, say, can_pull=False)
-    try:
-        with located(engine.loaded, ("model_definitions", engine.model)):
-            await backend.start()
-        settings = definition.backend_settings
-        urls, parallel = getattr(settings, "base_urls", ()), tensor_parallel_of(definition)
-        version = await _served_version(definition.backend, urls[0]) if urls else _version(definition)
-        of = EngineName(checkpoint_of(engine.name, definition), _local_gpu(definition, parallel), version, parallel)
-        yield _Ready(engine.name, backend, of, backend.capacity)
-    finally:
-        await backend.close()
+        version = await _version(kind, urls, definition.spec.packages if definition.spec.holds_memory else ())
+        yield backend, EngineName(checkpoint_of(name, definition), gpu, version, tensor_parallel_of(definition))
 
 
 def one_server(definition: ModelDefinition) -> ModelDefinition:
@@ -245,43 +227,42 @@ def written(known: Calibrations) -> bytes:
     return (json.dumps(known.model_dump(mode="json"), indent=1) + "\n").encode()
 
 
-def _gpu(place: Place) -> str:
-    """The name of what the engine runs on, such as `2 x NVIDIA H100`; `none` without a GPU."""
-    if not place.gpus:
-        return "none"
-    names = place.gpus[0].name if len(place.gpus) == 1 else f"{len(place.gpus)} x {place.gpus[0].name}"
+def _gpu_of(place: Place) -> str:
+    """The name of what a lane runs on, such as `2 x NVIDIA H100`."""
+    names = _counted([gpu.name for gpu in place.gpus])
     return names if place.slice is None else f"{names} {place.slice.profile}"
 
 
-def _local_gpu(definition: ModelDefinition, count: int) -> str:
+def _local_gpu(definition: ModelDefinition) -> str:
     """The name of what an engine in this process runs on."""
     if not definition.spec.holds_memory:
         return UNKNOWN
-    gpus = discover()
-    if not gpus:
+    first = [gpu.name for gpu in discover() or ()][:1]
+    return _counted(first * tensor_parallel_of(definition))
+
+
+def _counted(names: list[str]) -> str:
+    if not names:
         return "none"
-    return gpus[0].name if count == 1 else f"{count} x {gpus[0].name}"
+    return names[0] if len(names) == 1 else f"{len(names)} x {names[0]}"
 
 
-def _version(definition: ModelDefinition) -> str:
-    """The engine in this process and its version, as its package says it."""
-    if (backend := definition.backend) == "nano":
+async def _version(engine: str, urls: Sequence[str], packages: Sequence[str]) -> str:
+    """The engine and its version: as its server says it at `/version`, or its package."""
+    if engine == "nano":
         return f"nano {__version__}"
-    for package in definition.spec.packages if definition.spec.holds_memory else ():
-        if package.startswith(backend):
+    if urls:
+        client = EngineClient()
+        try:
+            page = json.loads(await client.get(urls[0].rstrip("/").removesuffix("/v1") + "/version"))
+        except (EngineRefusedError, ValueError):
+            return engine
+        finally:
+            await client.close()
+        version = page.get("version") if isinstance(page, dict) else None
+        return f"{engine} {version}" if isinstance(version, str) else engine
+    for package in packages:
+        if package.startswith(engine):
             with suppress(metadata.PackageNotFoundError):
-                return f"{backend} {metadata.version(package)}"
-    return backend
-
-
-async def _served_version(engine: str, url: str) -> str:
-    """The engine and its version, as `/version` says it."""
-    client = EngineClient()
-    try:
-        page = json.loads(await client.get(url.rstrip("/").removesuffix("/v1") + "/version"))
-    except (EngineRefusedError, ValueError):
-        return engine
-    finally:
-        await client.close()
-    version = page.get("version") if isinstance(page, dict) else None
-    return f"{engine} {version}" if isinstance(version, str) else engine
+                return f"{engine} {metadata.version(package)}"
+    return engine

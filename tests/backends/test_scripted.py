@@ -13,12 +13,13 @@ from mac_runner.backends import Backend
 from mac_runner.backends.testing import JSON_OBJECT, Form, ScriptedBackend, ScriptedConfig
 from mac_runner.errors import BackendError, EngineDeadError, FormRefusedError, RequestRefusedError
 from mac_runner.latency import EngineLatency
-from mac_runner.planning.testing import SimulatedClock, simulate
+from mac_runner.planning.testing import SimulatedClock
 from mac_runner.registry import CONSTRAINS_ALL
 from mac_runner.scheduler.testing import generate
 from mac_runner.types import Decoding, FinishReason, JsonObject, Message, Prompt, Reply, Request, Sampling, TokenCount
 from tests.backends.building import built, defined
 from tests.sim.requests import request
+from tests.sim.shuffled import simulate
 
 PROMPT = Prompt(messages=(Message(role="user", content="x" * 9),), view=("seat", 3))
 LATENCY = EngineLatency(prefill_ms=100, kernel_ms=10, quantum=4)

@@ -29,9 +29,10 @@ from mac_runner.errors import (
 from mac_runner.fleet import InferenceEngine, InferenceRequest
 from mac_runner.fleet import inference as module
 from mac_runner.fleet.testing import FleetPlan, Place, chat_of
-from mac_runner.planning.testing import SimulatedClock, SimulatedLoop
+from mac_runner.planning.testing import SimulatedClock
 from mac_runner.types import JsonObject, Reply, Request, Sampling, TokenCount
 from tests.sim.fake_fleet import FakeFleet, FakeLanes, lane_at, spec
+from tests.sim.shuffled import ShuffledLoop
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -60,7 +61,7 @@ def simulated(program: Callable[[], Awaitable[T]], seed: int = 1) -> T:
     async def whole() -> T:
         return await program()
 
-    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
+    with asyncio.Runner(loop_factory=lambda: ShuffledLoop(seed)) as runner:
         return runner.run(whole())
 
 

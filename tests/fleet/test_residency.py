@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from mac_runner.config import SwapConfig
 from mac_runner.fleet.testing import Gate, LaneSpec, Phase, Residency
-from mac_runner.planning.testing import SimulatedLoop
 from tests.faults.tier import SCALE
 from tests.sim.fake_fleet import spec
+from tests.sim.shuffled import ShuffledLoop
 from tests.sim.timeline import Timeline
 
 
@@ -324,7 +324,7 @@ async def storm(random: Random) -> None:
 
 def test_no_slot_is_lost_whoever_gives_up_and_however_the_limit_changes(subtests: pytest.Subtests) -> None:
     for seed in range(300 * SCALE):
-        with subtests.test(str(seed)), asyncio.Runner(loop_factory=partial(SimulatedLoop, seed)) as runner:
+        with subtests.test(str(seed)), asyncio.Runner(loop_factory=partial(ShuffledLoop, seed)) as runner:
             runner.run(storm(Random(seed)))
 
 
@@ -346,5 +346,5 @@ def test_those_who_wait_are_let_in_in_their_order_and_those_who_come_again_first
         await asyncio.gather(*calls)
         return entered
 
-    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(1)) as runner:
+    with asyncio.Runner(loop_factory=lambda: ShuffledLoop(1)) as runner:
         assert runner.run(program()) == ["again", "first", "second"]

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from mac_runner.clock import SystemClock
 from mac_runner.plan import AutoShard
-from mac_runner.planning.testing import SimulatedClock, simulate
+from mac_runner.planning.testing import SimulatedClock
 from mac_runner.runs import RunRequest, Setup, claims, set_up
 from mac_runner.store import open_run
 from mac_runner.store.layout import EVENTS, WORKERS
 from mac_runner.types import JsonObject, JsonValue
 from tests.sim.conversations import run_conversations
+from tests.sim.shuffled import simulate
 from tests.sim.stepping import SleepingEngine
 
 

@@ -23,19 +23,20 @@ from mac_runner.planning.testing import (
     EngineName,
     Recorded,
     Resampled,
+    RunCalibration,
     SimulatedClock,
-    SimulatedLoop,
+    beginnings,
     calibrate,
     chain_of,
     cost_of,
     non_negative_least_squares,
-    observed,
     recorded_conversations,
 )
 from mac_runner.runs import RunRequest, Setup, set_up
 from mac_runner.store import Run, read_run
 from mac_runner.types import Request, Sampling, Task
 from tests.planning.study import experiment, played, written
+from tests.sim.shuffled import ShuffledLoop
 from tests.sim.stepping import TRUE, SleepingEngine
 from tests.tiers import first
 
@@ -141,24 +142,28 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
     return found
 
 
-def resampled(run: Run, setup: Setup, resampling: int = 0) -> Resampled:
-    return Resampled(recorded_conversations(run), setup.environment(), resampling)
+def resampled(run: Run, resampling: int = 0) -> Resampled:
+    return Resampled(recorded_conversations(run), resampling)
 
 
-def blocks_of(drawn: Resampled, task: Task) -> tuple[set[int], Conversation]:
+def blocks_of(drawn: Resampled, setup: Setup, run: Run, task: Task) -> tuple[set[int], Conversation]:
     """The blocks of all prompts of a planned conversation, played to its end, and the conversation."""
-    conversation, found = drawn.copies.open(task), set[int]()
+    environment = setup.environment()
+    shared = {
+        block for prompt in beginnings(recorded_conversations(run), environment) for block in chain_of(prompt, 1.0)
+    }
+    conversation, found = environment.open(task), set[int]()
     while turns := conversation.turns():
         turn = turns[0]
         prompt = conversation.prompt(turn)
-        found |= set(chain_of(prompt, 1.0))
+        found |= set(chain_of(prompt, 1.0, mark=task.task_id, common=frozenset(shared)))
         request = Request(conversation=task.task_id, turn=turn, prompt=prompt, sampling=Sampling(max_tokens=9))
-        conversation.receive(turn, drawn(request))
+        conversation.receive(turn, drawn.reply(request))
     return found, conversation
 
 
 def test_planned_conversations_are_recorded_ones_to_their_ends(run: Run, setup: Setup) -> None:
-    drawn = resampled(run, setup)
+    drawn = resampled(run)
     names = {task.task_id for task in setup.tasks()}
     outcomes = [run.transcript(row["task_id"])["outcome"] for row in run.rows()]  # type: ignore[arg-type]
 
@@ -166,17 +171,17 @@ def test_planned_conversations_are_recorded_ones_to_their_ends(run: Run, setup: 
 
     assert {task.task_id for task in tasks} < names
     for task in tasks:
-        assert blocks_of(drawn, task)[1].outcome in outcomes
+        assert blocks_of(drawn, setup, run, task)[1].outcome in outcomes
 
 
 def test_copies_share_no_more_of_their_prompts_than_different_conversations(run: Run, setup: Setup) -> None:
-    drawn = resampled(run, setup)
+    drawn = resampled(run)
     tasks = list(drawn.tasks(setup.tasks[:40])())
     seeds = Counter(task.seed for task in tasks)
     copied = [task for task in tasks if task.seed == seeds.most_common(1)[0][0]]
     other = next(task for task in tasks if task.seed != copied[0].seed and task.material == copied[0].material)
 
-    own, copy, different = (blocks_of(drawn, task)[0] for task in (copied[0], copied[1], other))
+    own, copy, different = (blocks_of(drawn, setup, run, task)[0] for task in (copied[0], copied[1], other))
 
     assert len(own) > 5 * BLOCK_TOKENS
     assert len(own & copy) <= len(own & different) + 2
@@ -185,7 +190,7 @@ def test_copies_share_no_more_of_their_prompts_than_different_conversations(run:
 
 def test_a_resampling_draws_from_other_conversations_and_always_the_same(run: Run, setup: Setup) -> None:
     def seeds(resampling: int) -> list[int]:
-        return [task.seed for task in resampled(run, setup, resampling).tasks(setup.tasks)()]
+        return [task.seed for task in resampled(run, resampling).tasks(setup.tasks)()]
 
     assert len(set(seeds(0))) == SIZE
     assert 4 <= len(set(seeds(1))) < SIZE
@@ -193,18 +198,18 @@ def test_a_resampling_draws_from_other_conversations_and_always_the_same(run: Ru
 
 
 def test_a_turn_that_was_not_recorded_is_refused(run: Run, setup: Setup) -> None:
-    drawn = Resampled([Recorded(one.task, {}) for one in recorded_conversations(run)], setup.environment())
+    drawn = Resampled([Recorded(one.task, {}) for one in recorded_conversations(run)])
     (task,) = drawn.tasks(setup.tasks[:1])()
 
     with pytest.raises(RequestRefusedError, match="has no turn"):
-        blocks_of(drawn, task)
+        blocks_of(drawn, setup, run, task)
 
 
 def test_a_run_shows_the_step_model_of_its_engine_and_its_tokens(run: Run) -> None:
-    found = observed([run]).models["panel"]
+    found = RunCalibration([run], print).model("panel")
 
     assert found.steps.kernel_ms(16, 8, 300) == pytest.approx(TRUE.kernel_ms(16, 8, 300), rel=0.05)
-    assert (found.in_flight, found.servers, found.capacity, found.is_prefix_cached) == (8, 1, 8, False)
+    assert (found.in_flight, found.lanes, found.capacity, found.is_prefix_cached) == (8, 1, 8, False)
     assert found.chars_per_token == pytest.approx(4, rel=0.02)
     assert set(found.reply_tokens) <= set(range(20, 41))
 
@@ -216,7 +221,7 @@ def swept(engine: SleepingEngine) -> Calibration:
     async def program() -> Calibration:
         return await calibrate(engine, SimulatedClock(), EngineName("m", "g", "stub 1"), slots=engine.slots)
 
-    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(3)) as runner:
+    with asyncio.Runner(loop_factory=lambda: ShuffledLoop(3)) as runner:
         return runner.run(program())
 
 

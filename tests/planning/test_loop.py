@@ -24,17 +24,16 @@ from mac_runner.planning.testing import (
     Lane,
     Sequence,
     SimulatedClock,
-    SimulatedLoop,
     Study,
     calibrate,
     chain_of,
     forecast,
     prompt_tokens_of,
-    simulate,
 )
 from mac_runner.scheduler import Progress
 from mac_runner.types import Message, Prompt, Reply, Request, TokenCount
 from tests.faults.tier import SCALE
+from tests.sim.shuffled import ShuffledLoop, simulate
 from tests.sim.stepping import Asked, SteppingEngine, SteppingLane
 from tests.sim.studies import STEPS, played, study
 
@@ -131,7 +130,7 @@ def test_each_turn_of_the_loop_can_be_stopped_at() -> None:
 
     async def program() -> None:
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimulatedLoop)
+        assert isinstance(loop, ShuffledLoop)
         loop.at_turn = seen.append
         for _ in range(5):
             await asyncio.sleep(1.0)
@@ -142,14 +141,11 @@ def test_each_turn_of_the_loop_can_be_stopped_at() -> None:
     assert seen == list(range(seen[0], seen[0] + len(seen)))
 
 
-KV_TOKENS = 1 << 20
-
-
 def actual(asked: Study) -> tuple[float, Progress]:
     """The study on an engine that takes every step."""
     model = asked.engines["engine"]
-    lane = SteppingLane(STEPS, model.slots, model.step_tokens, model.kv_tokens or KV_TOKENS)
-    return played(asked, SteppingEngine(lane, asked.replies["engine"]))
+    lane = SteppingLane(STEPS, model.slots, model.step_tokens, model.kv_tokens)
+    return played(asked, SteppingEngine(lane, asked.loads[0].replies))
 
 
 def near(found: Forecast, other: Forecast, part: float) -> None:
@@ -158,12 +154,12 @@ def near(found: Forecast, other: Forecast, part: float) -> None:
     assert found.turns == pytest.approx(other.turns, rel=part)
     assert found.tokens.completion == pytest.approx(other.tokens.completion, rel=part)
     assert found.engines["engine"].slot_share == pytest.approx(other.engines["engine"].slot_share, rel=part)
-    assert found.engines["engine"].hit_share == pytest.approx(other.engines["engine"].hit_share, abs=0.03)
+    assert found.hit_share == pytest.approx(other.hit_share, abs=0.03)
 
 
 @pytest.mark.ci
 def test_a_run_takes_what_it_takes_on_an_engine_that_takes_every_step(subtests: pytest.Subtests) -> None:
-    for slots, kv_tokens in ((4, None), (16, None), (16, 2_000)):
+    for slots, kv_tokens in ((4, 1 << 20), (16, 1 << 20), (16, 2_000)):
         asked = study("discussion_small", "discussant", conversations=12, slots=slots, kv_tokens=kv_tokens)
         found = forecast(asked)
         seconds, progress = actual(asked)
@@ -183,7 +179,7 @@ def test_a_calibrated_engine_is_forecast_within_ten_percent(subtests: pytest.Sub
         engine = SteppingEngine(lane, counted)
         return await calibrate(engine, SimulatedClock(), EngineName("m", "g", "e"), slots=16, seconds=3.0)
 
-    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(3)) as runner:
+    with asyncio.Runner(loop_factory=lambda: ShuffledLoop(3)) as runner:
         found = runner.run(sweep())
     for conversations, slots in ((6, 4), (16, 16), (30, 32)):
         asked = study("discussion_small", "discussant", conversations=conversations, slots=slots)
@@ -250,7 +246,7 @@ def test_prompts_that_begin_alike_are_read_once_where_the_engine_keeps_them() ->
     kept = forecast(asked)
     read = forecast(replace(asked, engines={"engine": replace(model, is_prefix_cached=False)}))
 
-    assert kept.engines["engine"].hit_share > 0.2
+    assert kept.hit_share > 0.2
     assert (read.tokens.cached, read.tokens.prompt) == (0, kept.tokens.prompt)
     assert read.seconds > kept.seconds
 
@@ -306,7 +302,7 @@ def jumped(world: World) -> tuple[list[tuple[float, int | None]], int]:
         sequences.append(Sequence(blocks=blocks, prompt_tokens=tokens, reply_tokens=reply))
         lane.add(sequences[-1], at_s)
     run_until(float("inf"))
-    return [(ended[one], one.cached_tokens) for one in sequences], lane.use.preemptions
+    return [(ended[one], one.cached_tokens) for one in sequences], lane.preemptions
 
 
 def stepped(world: World) -> tuple[list[tuple[float, int | None]], int]:

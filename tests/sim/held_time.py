@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
-from mac_runner.planning.testing import simulate
 from tests.patience import LIMIT_S
+from tests.sim.shuffled import simulate
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 from mac_runner.config import RetryConfig
 from mac_runner.errors import EngineCrashedError, EngineDeadError, StoreError
-from mac_runner.planning.testing import SimulatedLoop, simulate
 from mac_runner.scheduler.testing import ENGINE_DEATHS_PER_TURN_MAX, SHUTDOWN_GRACE_S
 from mac_runner.types import Request, Turn
 from tests.scheduler.conftest import Stage, undisturbed
+from tests.sim.shuffled import ShuffledLoop, simulate
 from tests.sim.toy import Break, ToyEnvironment, Work, tasks
 from tests.sim.weather import Fault, StormyEngine, StormyRecorder, Watch, Weather
 
@@ -338,7 +338,7 @@ def turns_to_cancel() -> int:
     async def program() -> None:
         nonlocal taken
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimulatedLoop)
+        assert isinstance(loop, ShuffledLoop)
         before = loop.turns
         await asyncio.wait([asyncio.create_task(stage.program())])
         taken = loop.turns - before
@@ -353,7 +353,7 @@ def _two_engines(course: int) -> list[StormyEngine]:
 
 async def _cancelled(stage: Stage, turn: int) -> bool:
     loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
+    assert isinstance(loop, ShuffledLoop)
     run = asyncio.create_task(stage.program())
     is_asked, before = False, loop.turns
 

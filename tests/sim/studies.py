@@ -11,7 +11,7 @@ from typing import Any
 from mac_runner.backends import Backend
 from mac_runner.config import RetryConfig
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
-from mac_runner.planning.testing import EngineModel, Load, ScriptedReplies, SimulatedClock, Study, simulate
+from mac_runner.planning.testing import EngineModel, Load, SimulatedClock, Study, scripted_replies, simulate
 from mac_runner.runs import RunRequest, set_up
 from mac_runner.scheduler import Job, Progress, Source, run_pooled
 from mac_runner.scheduler.testing import Unrecorded
@@ -38,7 +38,6 @@ def study(
     overrides = (f"conversation_config.conversations={conversations}",)
     setup = set_up(RunRequest(file=ROOT / f"experiments/{experiment}.yaml", overrides=overrides)).setups[0]
     environment = setup.environment()
-    player = environment.policy(policy)
     load = Load(
         environment=environment,
         environment_name=setup.environment_name,
@@ -46,12 +45,10 @@ def study(
         tasks=setup.tasks,
         engines=dict.fromkeys(setup.experiment.model_definitions, "engine"),
         retry=RetryConfig(),
-    )
-    replies = ScriptedReplies(
-        policy_of=lambda _conversation, _model: player, chars_per_token=CHARS_PER_TOKEN, tokens_of=tokens_of
+        replies=scripted_replies(environment.policy(policy), chars_per_token=CHARS_PER_TOKEN, tokens_of=tokens_of),
     )
     engine = EngineModel(**{"steps": STEPS, **model})
-    return Study(loads=[load], engines={"engine": engine}, replies={"engine": replies}, client_ms=client_ms)
+    return Study(loads=[load], engines={"engine": engine}, client_ms=client_ms)
 
 
 class _AllOf:
@@ -82,11 +79,11 @@ def played(asked: Study, backend: Backend) -> tuple[float, Progress]:
             work=_AllOf(asked.loads[0]),
             backends={"engine": backend},
             log=Unrecorded(),
-            concurrency=asked.concurrency,
+            concurrency=None,
             clock=SimulatedClock(),
             stop=asyncio.Event(),
             progress=progress,
         )
         return asyncio.get_running_loop().time()
 
-    return simulate(program, seed=None), progress
+    return simulate(program), progress

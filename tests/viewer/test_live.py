@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.planning.testing import SimulatedClock, simulate
+from mac_runner.planning.testing import SimulatedClock
 from mac_runner.store import Disk, read_run
 from mac_runner.store.testing import done_frame, retry_frame, session_frame
 from mac_runner.types import JsonObject
@@ -23,6 +23,7 @@ from tests.cli.lab import Lab, experiment
 from tests.kit import StridingClock
 from tests.kit import played as run_of
 from tests.patience import LIMIT_S, wait_for
+from tests.sim.shuffled import simulate
 from tests.viewer.served import Served, engine, events_in, served
 
 T = TypeVar("T")

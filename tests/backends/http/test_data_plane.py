@@ -29,7 +29,6 @@ from mac_runner.backends.testing import (
     verdict,
 )
 from mac_runner.errors import TransientBackendError, WeightMismatchError, WeightUpdateError
-from mac_runner.planning.testing import simulate
 from mac_runner.types import Destination, JsonObject, Message, Prompt, Reply, Request
 from mac_runner.weights import WeightUpdate
 from tests.backends.asking import found, started
@@ -39,6 +38,7 @@ from tests.sim.engine_stub import running
 from tests.sim.held_time import real, simulated
 from tests.sim.openai_run import backend_for
 from tests.sim.requests import request
+from tests.sim.shuffled import simulate
 
 LATENCY_S = 0.4
 JITTER = 0.5

@@ -24,7 +24,7 @@ from mac_runner.backends.testing import (
 )
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError
-from mac_runner.planning.testing import SimulatedClock, simulate
+from mac_runner.planning.testing import SimulatedClock
 from tests.backends.asking import KEY, ollama_at, started
 from tests.kit import StridingClock
 from tests.sim.behaviour import Received, Send, head
@@ -32,6 +32,7 @@ from tests.sim.held_time import held, in_held_time, move
 from tests.sim.ollama_server import OllamaServer, StubModel, failure
 from tests.sim.openai_run import Settings
 from tests.sim.requests import request
+from tests.sim.shuffled import simulate
 
 NEW = "llama3.2:3b"
 ROOM: Settings = {"model": NEW, "num_ctx": 2048}
