@@ -285,7 +285,11 @@ def _status_words(status: int) -> str:
         return f"it was killed by signal {-status}"
 
 
-class EngineRefusedError(Exception):
+class EngineFailedError(Exception):
+    """The engine could not do what it was asked to; the text says why."""
+
+
+class EngineRefusedError(EngineFailedError):
     """The engine answered, and not with success; or it did not answer.
 
     `status` is that of its answer; None where it did not answer.
@@ -357,19 +361,6 @@ class EngineClient:
         raise EngineRefusedError(f"{what}: status {answer.status}: {words}", answer.status)
 
 
-class EngineFailedError(Exception):
-    """The engine could not do what it was asked to; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """How an engine ended."""
-
-    why: str
-    was_killed: bool
-    """Whether another process killed it."""
-
-
 class CommonPrefix:
     """What the system messages of a model's prompts begin with, found from the first of them."""
 
@@ -403,11 +394,9 @@ class LaneEngine:
         self.spec = spec
         self._without = without
         self.log = log
-        self.tokens: Tokens | None = None
-        """The latest counters; None for an engine that has none, or that was not looked at."""
-        self.in_flight: int | None = None
-        """What it says about requests that it works on; None where it says nothing."""
-        self._rate = Rate()
+        self.figures = Figures()
+        """Of the latest look."""
+        self.rate = Rate()
         self._launch = launch
         self._client = client
         self._clock = clock
@@ -420,17 +409,12 @@ class LaneEngine:
         """The engine's process; None while it has none."""
         return None if self._process is None else self._process.pid
 
-    @property
-    def tokens_per_s(self) -> float | None:
-        """Between the latest two looks."""
-        return self._rate.per_s
-
     async def start(self) -> None:
         """Start the process. Raises EngineFailedError."""
         if not LoopbackPorts().is_free(self.spec.port):
             # Who listens there would pass for this engine.
             raise EngineFailedError(f"port {self.spec.port} of 127.0.0.1 is in use by another process")
-        self.tokens = self.in_flight = None
+        self.figures = Figures()
         async with self._starting:
             try:
                 self._process = await LaneProcess.start(
@@ -439,14 +423,17 @@ class LaneEngine:
             except OSError as fault:
                 raise EngineFailedError(f"no process can be started: {fault}") from fault
 
-    async def ended(self) -> End:
-        """Wait for the end of the process, which may still leave helpers and memory behind."""
+    async def ended(self) -> tuple[str, bool]:
+        """Wait for the end of the process, which may still leave helpers and memory behind.
+
+        Returns how it ended, and whether another process killed it.
+        """
         assert self._process is not None
         process = self._process
         how = await process.ended()
         # What was killed had no time to say why.
         error = None if process.was_killed else await asyncio.to_thread(process.last_error)
-        return End(how if error is None else f"{how}: {error}", process.was_killed)
+        return how if error is None else f"{how}: {error}", process.was_killed
 
     async def gone(self) -> None:
         """Wait until no process of the lane is left."""
@@ -480,7 +467,7 @@ class LaneEngine:
             # If it answers: a template that knows no system message, or a prefix that is too long, is for real prompts
             # to complain about.
             if refusal.status not in _ABOUT_THE_REQUEST:
-                raise EngineFailedError(f"it gave no first token: {refusal}") from refusal
+                raise
 
     async def sleep(self, timeout_s: float) -> None:
         """Give memory back. Raises EngineFailedError."""
@@ -493,17 +480,14 @@ class LaneEngine:
             except EngineRefusedError as refusal:
                 # A canary may be under way without the fleet's knowledge.
                 if number == _SLEEP_TRIES - 1 or refusal.status is None:
-                    raise EngineFailedError(f"it does not fall asleep: {refusal}") from refusal
+                    raise
             await self._clock.sleep(_PAUSES_S[-1])
 
     async def wake(self, timeout_s: float) -> None:
         """Take the memory again. Raises EngineFailedError."""
         sleep = self._launch.sleep
         assert sleep is not None
-        try:
-            await self._client.post(self._at(sleep.wake_path), sleep.body, sleep.headers, timeout_s=timeout_s)
-        except EngineRefusedError as refusal:
-            raise EngineFailedError(f"it does not wake up: {refusal}") from refusal
+        await self._client.post(self._at(sleep.wake_path), sleep.body, sleep.headers, timeout_s=timeout_s)
 
     async def stop(self) -> None:
         """End all processes of the lane."""
@@ -521,9 +505,8 @@ class LaneEngine:
     async def look(self) -> None:
         """Read its counters; a page that does not come costs the figures."""
         try:
-            page = await self._client.figures(self.spec.url)
+            self.figures = await self._client.figures(self.spec.url)
         except EngineRefusedError:
             return
-        self.tokens, self.in_flight = page.tokens, page.in_flight
-        if page.tokens is not None:
-            self._rate.look(page.tokens, self._clock.monotonic_s())
+        if self.figures.tokens is not None:
+            self.rate.look(self.figures.tokens, self._clock.monotonic_s())

@@ -15,7 +15,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal, NoReturn, Protocol, Self, TypeAlias, TypedDict, TypeVar, get_args
 
 from pydantic import ValidationError
@@ -426,7 +425,7 @@ class InferenceEngine:
         self._events_path = None if events_file is None else Path(events_file)
         self._events_file: OpenFile | None = None
         self._disk = Disk()
-        self._say = say or _say_nothing
+        self._say = say or (lambda _line: None)
         self._clock = clock or SystemClock()
         self._agents: dict[str, _Agent] = {}
         self._models: dict[str, FleetModelConfig] = {}
@@ -532,9 +531,7 @@ class InferenceEngine:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_fault: object) -> None:
         await self.shutdown()
 
     # Requests
@@ -674,7 +671,3 @@ async def _all(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _say_nothing(_line: str) -> None:
-    pass

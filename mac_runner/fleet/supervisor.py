@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from mac_runner.backends.fleet.settings import LaneAddress
@@ -112,9 +111,7 @@ class LocalFleet:
         self._owner = asyncio.current_task()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_fault: object) -> None:
         try:
             await self.close()
         finally:
@@ -253,9 +250,9 @@ class LocalFleet:
             self._job(lane, self._wait_ready(engine))
 
     async def _watch(self, engine: LaneEngine) -> None:
-        end = await engine.ended()
+        why, was_killed = await engine.ended()
         self._cancel_job(engine.spec.name)
-        self.feed(self.control.ended(engine.spec.name, end.why, self._now_s, was_killed=end.was_killed))
+        self.feed(self.control.ended(engine.spec.name, why, self._now_s, was_killed=was_killed))
 
     async def _wait_ready(self, engine: LaneEngine) -> None:
         await engine.ready()
@@ -273,12 +270,7 @@ class LocalFleet:
     async def _wake(self, engine: LaneEngine) -> None:
         await self._asked(engine.spec.name, engine.wake(self.plan.config.probe.start_s), self.control.woken)
 
-    async def _asked(
-        self,
-        lane: str,
-        asking: _Work,
-        done: Callable[[str, float], tuple[Action, ...]],
-    ) -> None:
+    async def _asked(self, lane: str, asking: _Work, done: Callable[[str, float], tuple[Action, ...]]) -> None:
         try:
             await asking
         except EngineFailedError as fault:
@@ -304,20 +296,20 @@ class LocalFleet:
             if not lane.is_held or lane.is_stopping or lane.state is not LaneState.DRAINING:
                 return
             await engine.look()
-            dry = 0 if engine.in_flight else dry + 1
+            dry = 0 if engine.figures.in_flight else dry + 1
         self.feed(self.control.drained(engine.spec.name, self._now_s))
 
     def _status_of(self, engine: LaneEngine) -> LaneStatus:
-        spec, lane = engine.spec, self.control.lane(engine.spec.name)
+        spec, lane, tokens = engine.spec, self.control.lane(engine.spec.name), engine.figures.tokens
         return LaneStatus(
             name=spec.name,
             model=spec.model,
             place=spec.place.label,
             state=lane.state,
             slots=spec.slots,
-            in_flight=(engine.in_flight or 0) if lane.is_up else 0,
-            tokens_per_s=engine.tokens_per_s if lane.is_up else None,
-            prefix_hits=None if engine.tokens is None else engine.tokens.prefix_hits,
+            in_flight=(engine.figures.in_flight or 0) if lane.is_up else 0,
+            tokens_per_s=engine.rate.per_s if lane.is_up else None,
+            prefix_hits=None if tokens is None else tokens.prefix_hits,
             deaths=lane.deaths,
             restarts=lane.restarts,
             fault=lane.fault,
