@@ -89,7 +89,7 @@ PLACES: dict[str, set[str]] = {
         # Write or hold the log of an engine's processes, and what starts them, in a directory of their own; no run's.
         *("backends/vllm/child.py", "backends/vllm/process_logs.py", "fleet/child.py"),
         # A model's directory, compiled kernels, its own process; else nano leaves disks to libraries.
-        *("nano/checkpoint.py", "nano/cpu/compiler.py", "nano/grammar_trial.py", "nano/tokenizer.py"),
+        *("nano/checkpoint.py", "nano/cpu/vectors.py", "nano/grammar_trial.py", "nano/tokenizer.py"),
         # Opens nothing but /dev/null, in the place of a stream that is closed or that nobody takes.
         "cli/process.py",
         # Reads transcripts without holding up the loop that serves pages.

@@ -11,13 +11,13 @@ import json
 import re
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import torch
@@ -25,12 +25,66 @@ import torch
 from mac_runner.nano.errors import ConstraintError, QueueFullError
 from mac_runner.nano.parallel.members import own_environment
 from mac_runner.nano.sampling_params import SamplingParams
-from mac_runner.nano.schemas import PLAIN_CHARS_MAX, read_schema
 from mac_runner.nano.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
+SCHEMA_CHARS_MAX = 1 << 20
+ITEMS_MAX = 10_000
+"""The most items that an array may be asked for by number: each is a part of the grammar."""
+PLAIN_CHARS_MAX = 8 << 10
+_PLAIN_ITEMS_MAX = 100
+_COUNTS: Final = ("minItems", "maxItems")
+_OF_SCHEMAS_BY_NAME: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
+_OF_SCHEMAS: Final = frozenset(
+    {
+        "additionalItems",
+        "additionalProperties",
+        "allOf",
+        "anyOf",
+        "contains",
+        "else",
+        "if",
+        "items",
+        "not",
+        "oneOf",
+        "prefixItems",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    }
+)
+"""Keywords that hold a schema, or a list of them."""
+_ALTERNATIVES: Final = frozenset({"$ref", "anyOf", "oneOf"})
+_UNHEARD: Final = frozenset({"$defs", "$schema", "default", "definitions", "description", "examples", "title"})
+"""Keywords that say nothing about a reply."""
+_PLAIN: Final = frozenset(
+    {
+        *_UNHEARD,
+        "$ref",
+        "additionalProperties",
+        "anyOf",
+        "const",
+        "enum",
+        "items",
+        "maxItems",
+        "maxLength",
+        "minItems",
+        "minLength",
+        "prefixItems",
+        "properties",
+        "required",
+        "type",
+    }
+)
+"""Keywords that a grammar grows with only as fast as the schema does, unless alternatives stand beside others."""
+_JOINING: Final = frozenset(
+    {"allOf", "dependentSchemas", "else", "if", "not", "then", "unevaluatedProperties", "dependencies"}
+)
+"""Keywords by which one object must satisfy several schemas, or fail one."""
+_ABOUT_OBJECTS: Final = frozenset({"additionalProperties", "patternProperties", "properties"})
 GRAMMARS_MAX = 128
 GRAMMARS_BYTES_MAX = 512 << 20
 """Of all grammars that are kept or in use."""
@@ -85,7 +139,6 @@ class Constraint:
         return torch.nn.functional.pad(known, (0, vocab_size - known.numel()))
 
     def accept(self, token_id: int) -> None:
-        """Add a token."""
         is_accepted = self._matcher.consume_token(token_id)
         self._require_sound()
         if not is_accepted:
@@ -299,18 +352,15 @@ def _written(schema: str | None, choices: tuple[str, ...]) -> tuple[str, bool]:
     except ImportError as error:
         raise ConstraintError("choices and schemas need llguidance: pip install llguidance") from error
     if schema is None:
-        lark = _one_of(choices)
+        # One terminal, which is an automaton; as rules, all choices that begin alike would be open at once.
+        lark = "start: CHOICE\nCHOICE: " + " | ".join(json.dumps(text) for text in choices)
         return LLMatcher.grammar_from_lark(lark), len(lark) <= PLAIN_CHARS_MAX
     closed, is_plain = read_schema(schema)
+    blanks = {"whitespace_pattern": WHITESPACE} if knows_bounds() else {"whitespace_flexible": False}
     try:
-        return str(LLMatcher.grammar_from_json_schema(closed, _blanks())), is_plain
+        return str(LLMatcher.grammar_from_json_schema(closed, blanks)), is_plain
     except ValueError as error:
         raise ConstraintError(f"json_schema is not a JSON schema: {error}") from error
-
-
-def _one_of(choices: tuple[str, ...]) -> str:
-    """One terminal, which is an automaton; as rules, all choices that begin alike would be open at once."""
-    return "start: CHOICE\nCHOICE: " + " | ".join(json.dumps(text) for text in choices)
 
 
 @cache
@@ -320,5 +370,59 @@ def knows_bounds() -> bool:
     return release >= _BOUNDED_FROM
 
 
-def _blanks() -> dict[str, object]:
-    return {"whitespace_pattern": WHITESPACE} if knows_bounds() else {"whitespace_flexible": False}
+def read_schema(text: str) -> tuple[str, bool]:
+    """The schema with its objects closed, and whether it is plain: compiled in milliseconds. Raises ConstraintError.
+
+    An object whose `properties` are listed has no others unless `additionalProperties` says so, as at other servers. A
+    schema that joins several into one, such as `allOf`, stays as it is: closed, they could exclude each other.
+    """
+    if len(text) > SCHEMA_CHARS_MAX:
+        raise ConstraintError(f"json_schema has {len(text)} characters; at most {SCHEMA_CHARS_MAX} are possible")
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConstraintError(f"json_schema is not JSON: {error}") from error
+    if not isinstance(schema, dict):
+        raise ConstraintError("json_schema is not a JSON object")
+    parts = list(_parts(schema))
+    for part in parts:
+        for name in _COUNTS:
+            if _number(part, name) > ITEMS_MAX:
+                raise ConstraintError(f"json_schema: {name} is {part[name]}; at most {ITEMS_MAX} is possible")
+    if not any(map(_is_joined, parts)):
+        for part in parts:
+            if "properties" in part:
+                part.setdefault("additionalProperties", False)
+    is_plain = len(text) <= PLAIN_CHARS_MAX and all(map(_is_plain, parts))
+    return json.dumps(schema), is_plain
+
+
+def _parts(schema: object) -> Iterator[dict[str, Any]]:
+    """The schema and all within it."""
+    left = [schema]
+    while left:
+        part = left.pop()
+        if isinstance(part, list):
+            left += part
+        elif isinstance(part, dict):
+            yield part
+            left += [value for name, value in part.items() if name in _OF_SCHEMAS]
+            by_name = [value for name, value in part.items() if name in _OF_SCHEMAS_BY_NAME]
+            left += [each for value in by_name if isinstance(value, dict) for each in value.values()]
+
+
+def _is_joined(part: dict[str, Any]) -> bool:
+    names = part.keys()
+    return bool(names & _JOINING) or bool(names & _ABOUT_OBJECTS and names & _ALTERNATIVES)
+
+
+def _is_plain(part: dict[str, Any]) -> bool:
+    # What stands beside alternatives is joined with each of them, and that with each of the next level.
+    is_joined = part.keys() & _ALTERNATIVES and len(part.keys() - _UNHEARD) > 1
+    is_few = all(_number(part, name) <= _PLAIN_ITEMS_MAX for name in _COUNTS)
+    return not is_joined and _PLAIN.issuperset(part) and is_few
+
+
+def _number(part: dict[str, Any], name: str) -> float:
+    value = part.get(name, 0)
+    return value if isinstance(value, int | float) else 0

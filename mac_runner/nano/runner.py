@@ -15,14 +15,13 @@ from typing import Protocol
 import torch
 
 from mac_runner.nano.architecture import ModelConfig, check_update
-from mac_runner.nano.attention import ForwardBatch, KVStore, bytes_per_token
+from mac_runner.nano.attention import ForwardBatch, KVStore, TorchKVStore, bytes_per_token
 from mac_runner.nano.cache import blocks_for
 from mac_runner.nano.checkpoint import StateDict, read_state_dict
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import ConfigError, EngineStoppedError, StaleVersionError
 from mac_runner.nano.model import Model, build_model, can_pack, model_forward
 from mac_runner.nano.parallel.group import ALONE, WHOLE, Group, Shard
-from mac_runner.nano.torch_attention import TorchKVStore
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _ADDRESSES = 1 << 47
@@ -54,7 +53,7 @@ class ModelRunner:
         self._store: KVStore | None = None
 
     def build(self, state_dict: StateDict) -> Prepared:
-        """A model of other weights, ready to be installed; may run while batches are computed."""
+        """A model of other weights; may run beside batches."""
         return Prepared(
             build_model(state_dict, self._model_config, self.dtype, self.device, self.max_model_len, self.shard)
         )
@@ -64,7 +63,6 @@ class ModelRunner:
         return self.build(read_state_dict(directory))
 
     def replace(self, prepared: Prepared) -> None:
-        """Compute with this model from now on."""
         self._model = prepared.model
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
@@ -76,24 +74,19 @@ class ModelRunner:
 
     @property
     def has_weights(self) -> bool:
-        """Whether a model is in memory."""
         return self._model is not None
 
     @property
     def has_store(self) -> bool:
-        """Whether KV memory is there."""
         return self._store is not None
 
     def drop_store(self) -> None:
-        """Give the KV memory back."""
         self._store = None
 
     def drop_weights(self) -> None:
-        """Give the weights' memory back."""
         self._model = None
 
     def restore_store(self) -> None:
-        """Take KV memory again, empty."""
         if not self.has_store:
             self.open_store(self.num_blocks)
 
@@ -122,7 +115,6 @@ class ModelRunner:
         )
 
     def _block_bytes(self) -> int:
-        """The size of one block on this rank."""
         return bytes_per_token(self.shard.local(self._model_config), self.dtype) * self._config.block_size
 
     def count_blocks(self) -> int:
@@ -154,15 +146,11 @@ class ModelRunner:
 
 
 class ModelHolder(Protocol):
-    """Builds models, and computes with one of them."""
+    """Builds models, also beside batches, and computes with one of them."""
 
-    def build(self, state_dict: StateDict) -> Prepared:
-        """A model of these weights; may run beside batches."""
-        ...
+    def build(self, state_dict: StateDict) -> Prepared: ...
 
-    def replace(self, prepared: Prepared) -> None:
-        """Compute with this model from now on."""
-        ...
+    def replace(self, prepared: Prepared) -> None: ...
 
 
 class WeightSync:

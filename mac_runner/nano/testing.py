@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from mac_runner.nano.architecture import EMBEDDINGS, HEAD, expected_shapes
-from mac_runner.nano.attention import Attention, Span
+from mac_runner.nano.attention import FREE_SCORES, Attention, Span, first_key, rectangles
 from mac_runner.nano.cache import KVCache, NoBlocksError, blocks_for, hit_limit
-from mac_runner.nano.constraints import GRAMMARS_MAX, Constraint, Grammar, GrammarCompiler, knows_bounds, tried
+from mac_runner.nano.constraints import (
+    GRAMMARS_MAX,
+    PLAIN_CHARS_MAX,
+    Constraint,
+    Grammar,
+    GrammarCompiler,
+    knows_bounds,
+    tried,
+)
 from mac_runner.nano.cpu.attention import CompiledKVStore
 from mac_runner.nano.cpu.row_kernels import argmax_and_logsumexp, rms_norm
 from mac_runner.nano.errors import ReplicaLostError
@@ -49,7 +57,6 @@ from mac_runner.nano.runner import ModelRunner, Prepared
 from mac_runner.nano.sampler import Row, choose
 from mac_runner.nano.sampling_params import CHOICES_MAX, FACTOR_MAX, PENALTY_MAX
 from mac_runner.nano.scheduler import PASSED_OVER_MAX
-from mac_runner.nano.schemas import PLAIN_CHARS_MAX
 from mac_runner.nano.sequence import Verdict
 from mac_runner.nano.server import BodyBudget, bound, serving
 from mac_runner.nano.server.answers import (
@@ -91,5 +98,4 @@ from mac_runner.nano.server.ollama import (
 from mac_runner.nano.server.openai import ChatBody, ChatMessage, CompletionBody, OpenaiWriter, usage
 from mac_runner.nano.server.service import ANY_OBJECT, WRITE_BYTES_MAX, Chat, Course, Generation, Job, Piece
 from mac_runner.nano.tokenizer import TextStream
-from mac_runner.nano.torch_attention import FREE_SCORES, first_key, rectangles
 from mac_runner.nano.weight_transfer import TransferGroup, alongside, parse_address, receive

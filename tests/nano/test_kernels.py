@@ -27,9 +27,9 @@ from mac_runner.nano import (
     make_batch,
     make_kv_store,
     read_model_config,
-    torch_attention,
 )
-from mac_runner.nano.cpu import compiler
+from mac_runner.nano import attention as attention_module
+from mac_runner.nano.cpu import vectors
 from mac_runner.nano.testing import (
     FREE_SCORES,
     Attention,
@@ -197,8 +197,8 @@ def test_attends_to_what_each_row_may_see(
 ) -> None:
     config, block_size = shaped(config, *shape), 4 if shape in ODD_SHAPES else 16
     if kind == "torch, tight":  # Without free padding, and with memory for few sequences: there are many rectangles.
-        monkeypatch.setattr(torch_attention, "FREE_SCORES", 0)
-        monkeypatch.setattr(torch_attention, "GATHERED_BYTES", 1 << 16)
+        monkeypatch.setattr(attention_module, "FREE_SCORES", 0)
+        monkeypatch.setattr(attention_module, "GATHERED_BYTES", 1 << 16)
     norms = torch.rand(2, config.head_dim) + 0.5 if shape[0] == 2 else None
     asked = sequences(config, block_size, dtype, seed=sum(shape[:3]))
 
@@ -320,7 +320,7 @@ def test_no_rectangle_is_mostly_padding_or_gathers_more_than_it_may() -> None:
             padded = len(group) * rows * keys
             assert group[-1].num_tokens == rows
             assert padded <= 2 * sum(count * width for count, width in sizes) + FREE_SCORES
-            assert len(group) == 1 or (len(group) * keys <= keys_most and padded <= torch_attention.SCORES)
+            assert len(group) == 1 or (len(group) * keys <= keys_most and padded <= attention_module.SCORES)
 
 
 def test_single_tokens_of_like_contexts_take_one_call() -> None:
@@ -421,12 +421,12 @@ def test_what_was_compiled_is_kept_where_the_user_says(package: Path, tmp_path: 
 
 def test_what_was_compiled_is_kept_beside_the_package_until_what_it_is_made_of_changes(package: Path) -> None:
     """The place and the file of a kernel are the same, the vectors are others."""
-    vectors = package / "mac_runner" / "nano" / "cpu" / "vectors.py"
+    changed = package / "mac_runner" / "nano" / "cpu" / "vectors.py"
     before = run(package, PROGRAM_SAYS="sum")
-    assert list((vectors.parent / "__pycache__").rglob("row_kernels.*.nbc"))
-    text = vectors.read_text()
+    assert list((changed.parent / "__pycache__").rglob("row_kernels.*.nbc"))
+    text = changed.read_text()
     assert "6.9314718e-1, 1.0)" in text
-    vectors.write_text(text.replace("6.9314718e-1, 1.0)", "6.9314718e-1, 2.0)"))
+    changed.write_text(text.replace("6.9314718e-1, 1.0)", "6.9314718e-1, 2.0)"))
 
     assert (before, run(package, PROGRAM_SAYS="sum")) == ("3.4657\n", "4.1589\n")
 
@@ -435,8 +435,8 @@ def test_what_two_processes_compile_and_keep_at_once_is_not_mistaken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second has read what is kept before the first adds to it, and writes while the first does."""
-    monkeypatch.setattr(compiler, "_place", lambda: tmp_path)
-    kernels: list[Any] = [compiler.compiled()(twice) for _ in range(3)]
+    monkeypatch.setattr(vectors, "_place", lambda: tmp_path)
+    kernels: list[Any] = [vectors.compiled()(twice) for _ in range(3)]
     first, second, third = kernels
     files = first._cache._cache_file
     save_data = files._save_data

@@ -18,11 +18,14 @@ from numba import prange
 
 from mac_runner.nano.architecture import ModelConfig
 from mac_runner.nano.attention import ForwardBatch, Piece, make_batch
-from mac_runner.nano.cpu.compiler import Floats, Ints, compiled, flat
 from mac_runner.nano.cpu.vectors import (
     LANES,
+    Floats,
+    Ints,
     add,
+    compiled,
     exp_from,
+    flat,
     get,
     inverse_root_mean_square,
     load,
@@ -291,7 +294,6 @@ class CompiledKVStore:
         self._start_threads(dtype)
 
     def attention(self, batch: ForwardBatch, cosine: torch.Tensor, sine: torch.Tensor) -> CompiledAttention:
-        """Prepare for a batch."""
         return CompiledAttention(self, batch, cosine, sine)
 
     def _start_threads(self, dtype: torch.dtype) -> None:
@@ -329,7 +331,6 @@ class CompiledAttention:
         self.num_threads = self._worthwhile_threads()
 
     def attend(self, index: int, qkv: torch.Tensor, head_norms: torch.Tensor | None) -> torch.Tensor:
-        """See `Attention`."""
         config, (keys, values) = self._config, self._memory[index]
         width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
         projections, num_rows = flat(qkv), len(self._rows.slots)

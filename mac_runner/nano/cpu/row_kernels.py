@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from mac_runner.nano.cpu.compiler import Floats, Ints, compiled, flat
 from mac_runner.nano.cpu.vectors import (
     LANES,
+    Floats,
+    Ints,
     add,
+    compiled,
     exp_from,
+    flat,
     get,
     inverse_root_mean_square,
     load,

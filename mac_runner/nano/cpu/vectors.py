@@ -1,4 +1,4 @@
-"""Vectors of 16 float32 for compiled code, and the matrix product that attention spends its time in.
+"""Vectors of 16 float32 for compiled code, the matrix product that attention spends its time in, how it is compiled.
 
 Each operation is made of LLVM's instructions, and numba compiles the functions that use them. So the order of every sum
 is fixed here: no compiler may change it, and a row has the same bits whatever is computed beside it.
@@ -8,18 +8,27 @@ Arrays are flat; those of bfloat16 come as int16.
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Iterator
-from functools import reduce
-from typing import Any
+from functools import cache, reduce
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, TypeAlias
 
+import numba
 import numpy as np
+import torch
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-from mac_runner.nano.cpu.compiler import Floats, compiled
-
+Floats: TypeAlias = Any
+"""A flat array of float32, or of bfloat16 as int16."""
+Ints: TypeAlias = Any
+"""An array of int64."""
+_HERE = Path(__file__)
 LANES = 16
 _ROWS = (4, 2, 1)
 _TOTALS = 24 if binding.get_host_cpu_features().get("avx512f", False) else 6
@@ -32,6 +41,68 @@ _EXP2 = (1.5403530e-4, 1.3333558e-3, 9.6181291e-3, 5.5504109e-2, 2.4022651e-1, 6
 
 _ROUNDING = 1.5 * 2**23
 """Between 2 ** 23 and 2 ** 24 float32 has the whole numbers alone."""
+
+
+def compiled(*, parallel: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make numba compile a function at its first call, to run without Python's lock.
+
+    Compiled code is kept in NUMBA_CACHE_DIR if it is set, else beside the package or in the user's cache. Where nothing
+    can be written, each process compiles again. Numba notices changes of the function's own file; the name of the
+    folder depends on this one, of which every kernel is made.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        place, before = _place(), numba.config.CACHE_DIR
+        # Numba reads its folder when a function is decorated.
+        numba.config.CACHE_DIR = str(place or "")
+        try:
+            kernel: Callable[..., Any] = numba.njit(nogil=True, parallel=parallel, cache=place is not None)(function)
+        finally:
+            numba.config.CACHE_DIR = before
+        if place is not None and hasattr(kernel, "_cache"):  # NUMBA_DISABLE_JIT gives the function itself.
+            _number_by_key(kernel)
+        return kernel
+
+    return decorate
+
+
+def _number_by_key(kernel: Any) -> None:
+    """Number files by what they hold, and write each before the index names it.
+
+    Numba counts. Two processes that compile at once take one number, and one of them would be given the other's code.
+    """
+    files = kernel._cache._cache_file
+
+    def save(key: object, data: object) -> None:
+        digest = hashlib.sha256(repr((files._version, files._source_stamp, key)).encode()).digest()
+        name = files._data_name(int.from_bytes(digest[:8]))
+        files._save_data(name, data)
+        files._save_index({**files._load_index(), key: name})
+
+    files.save = save
+
+
+@cache
+def _place() -> Path | None:
+    digest = hashlib.sha256(_HERE.read_bytes()).hexdigest()
+    chosen, home = numba.config.CACHE_DIR, os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    parents = [Path(chosen)] if chosen else [_HERE.parent / "__pycache__", Path(home).expanduser() / "mac_runner"]
+    for parent in parents:
+        place = parent / f"kernels-{digest[:16]}"
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=place):
+                return place
+        except OSError:
+            continue
+    return None
+
+
+def flat(tensor: torch.Tensor) -> Floats:
+    """The same memory, in one dimension; bfloat16 as int16. Raises ValueError for memory with gaps."""
+    if not tensor.is_contiguous():
+        raise ValueError(f"a tensor of {tuple(tensor.shape)} that is not contiguous")
+    return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy().reshape(-1)
 
 
 class Vector(types.Type):
@@ -56,7 +127,6 @@ _vector, _float, _index = Vector(), types.float32, types.intp
 
 @intrinsic
 def zeros(typing: Any) -> Any:
-    """16 zeros."""
     return _vector(), lambda context, builder, signature, arguments: _same(0.0)
 
 
@@ -80,7 +150,6 @@ def store(typing: Any, array: Any, index: Any, vector: Any) -> Any:
 
 @intrinsic
 def get(typing: Any, array: Any, index: Any) -> Any:
-    """`array[index]`, as float32."""
     return _float(array, _index), _reading(array, _FLOAT)
 
 
@@ -100,25 +169,21 @@ def put(typing: Any, array: Any, index: Any, number: Any) -> Any:
 
 @intrinsic
 def add(typing: Any, a: Any, b: Any) -> Any:
-    """`a + b`."""
     return _vector(_vector, _vector), lambda context, builder, signature, arguments: builder.fadd(*arguments)
 
 
 @intrinsic
 def maximum(typing: Any, a: Any, b: Any) -> Any:
-    """The larger of each two numbers."""
     return _vector(_vector, _vector), lambda context, builder, signature, arguments: _larger(builder)(*arguments)
 
 
 @intrinsic
 def sum_of(typing: Any, vector: Any) -> Any:
-    """The sum of all 16."""
     return _float(_vector), lambda context, builder, signature, arguments: _fold(builder, arguments[0], builder.fadd)
 
 
 @intrinsic
 def max_of(typing: Any, vector: Any) -> Any:
-    """The largest of all 16."""
     return _float(_vector), lambda context, builder, signature, arguments: _fold(
         builder, arguments[0], _larger(builder)
     )
