@@ -194,7 +194,7 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
         end(lambda: diagnose(None))
     request = RunRequest(file=file, profile=profile, overrides=overrides)
     if is_planned:
-        from mac_runner.cli.fleet_plan import show_plan
+        from mac_runner.cli.fleet import show_plan
 
         end(lambda: show_plan(request))
     end(lambda: diagnose(request))

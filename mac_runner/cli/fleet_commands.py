@@ -48,10 +48,10 @@ def up_command(
     Exit codes: 0 ended when asked, 2 bad input, 3 an engine did not start, or all have ended for good, 4 storage
     failed, 5 another process holds a fleet with this file.
     """
-    from mac_runner.cli import held_fleet
+    from mac_runner.cli import fleet as fleets
 
     request = RunRequest(file=file, profile=profile, overrides=overrides)
-    end(lambda: held_fleet.up(request, out, logs, is_quiet=quiet))
+    end(lambda: fleets.up(request, out, logs, is_quiet=quiet))
 
 
 @fleet.command(name="status")
@@ -62,9 +62,9 @@ def status_command(file: Path, as_json: bool) -> None:
 
     Exit codes: 0 printed, 2 there is no such fleet, 3 it has ended.
     """
-    from mac_runner.cli import held_fleet
+    from mac_runner.cli import fleet as fleets
 
-    end(lambda: held_fleet.status(file, as_json=as_json))
+    end(lambda: fleets.status(file, as_json=as_json))
 
 
 @fleet.command(name="drain")
@@ -78,9 +78,9 @@ def drain_command(lane: str, file: Path, is_undone: bool) -> None:
 
     Exit codes: 0 done, 2 there is no such fleet or lane, 3 the fleet has ended.
     """
-    from mac_runner.cli import held_fleet
+    from mac_runner.cli import fleet as fleets
 
-    end(lambda: held_fleet.drain(file, lane, is_undone=is_undone))
+    end(lambda: fleets.drain(file, lane, is_undone=is_undone))
 
 
 @fleet.command(name="down")
@@ -90,6 +90,6 @@ def down_command(file: Path) -> None:
 
     Exit codes: 0 it has ended, 1 it has not ended in time, 2 there is no such fleet.
     """
-    from mac_runner.cli import held_fleet
+    from mac_runner.cli import fleet as fleets
 
-    end(lambda: held_fleet.down(file))
+    end(lambda: fleets.down(file))

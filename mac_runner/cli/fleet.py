@@ -1,10 +1,11 @@
-"""`mac-run fleet up`, `status`, `drain` and `down`: a fleet that outlives runs."""
+"""The engines of an experiment on the GPUs of this machine: where they would run, and a fleet that outlives runs."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Sequence
+import shlex
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -13,10 +14,14 @@ from typing import Final, TypeVar
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.clock import SystemClock, pause
 from mac_runner.errors import ConfigError
+from mac_runner.fleet.engine_process import launch_of
 from mac_runner.fleet.held import FleetClient, FleetGoneError, FleetState, HeldFleet, Holdable, read_held
-from mac_runner.fleet.lane import LaneState, LaneStatus, OnEvent
+from mac_runner.fleet.lane import LaneSpec, LaneState, LaneStatus, OnEvent
+from mac_runner.fleet.layout import FleetPlan, gib
 from mac_runner.fleet.supervisor import LocalFleet
-from mac_runner.printable import printable
+from mac_runner.printable import counted, printable
+from mac_runner.reports import write_tables
+from mac_runner.results import Table
 from mac_runner.runs import event_loop
 from mac_runner.runs.fleet import fleet_plan
 from mac_runner.runs.held_fleet import hold, is_held
@@ -29,7 +34,7 @@ T = TypeVar("T")
 DOWN_S_MAX: Final = 30.0
 """So long `down` waits for the end of a fleet."""
 _LOOK_S: Final = 0.1
-_HEADS: Final = ("lane", "state", "place", "in flight", "tokens/s", "cached", "deaths", "restarts", "port")
+_SECRET = "..."  # noqa: S105 - what is printed in its place
 _ENDING: Final = "ending the engines; once more leaves at once"
 
 
@@ -93,8 +98,15 @@ def status(path: Path, *, as_json: bool) -> Exit:
         if as_json:
             stream.write(json.dumps(status_json(path, held, state), indent=2) + "\n")
         else:
-            stream.write(f"{printable(_heading(path, held, state))}\n\n")
-            stream.writelines(f"{line}\n" for line in lane_lines(state.lanes))
+            up = sum(lane.state is LaneState.UP for lane in state.lanes)
+            title = f"{path}: pid {held.pid} since {held.started_at}, {up} of {len(state.lanes)} lanes up"
+            numbers = ("in flight", "tokens/s", "cached", "deaths", "restarts", "port")
+            table = Table(title, ("lane", "state", "place"), numbers, [*map(_row, state.lanes)])
+            write_tables([table], stream)
+            for lane in state.lanes:
+                if lane.fault:
+                    log = f" (log: {lane.log})" if lane.log else ""
+                    stream.write(printable(f"{lane.name}: {lane.fault}{log}") + "\n")
     return Exit.OK
 
 
@@ -146,26 +158,12 @@ def status_json(path: Path, held: HeldFleet, state: FleetState) -> JsonObject:
     }
 
 
-def lane_lines(lanes: Sequence[LaneStatus]) -> list[str]:
-    """The lanes as a table that does not fold, and what is wrong with some of them."""
-    rows = [_HEADS, *map(_row, lanes)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
-    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    faults = [f"{lane.name}: {lane.fault}{f' (log: {lane.log})' if lane.log else ''}" for lane in lanes if lane.fault]
-    return [*lines, *([""] if faults else []), *map(printable, faults)]
-
-
 def _row(lane: LaneStatus) -> tuple[str, ...]:
     return (
-        *(printable(lane.name), lane.state.value, printable(lane.place), f"{lane.in_flight}/{lane.slots}"),
+        *(lane.name, lane.state.value, lane.place, f"{lane.in_flight}/{lane.slots}"),
         *(_shown(lane.tokens_per_s, ",.0f"), _shown(lane.prefix_hits, ".0%")),
         *(str(lane.deaths), str(lane.restarts), _shown(lane.port, "")),
     )
-
-
-def _heading(path: Path, held: HeldFleet, state: FleetState) -> str:
-    up = sum(lane.state is LaneState.UP for lane in state.lanes)
-    return f"{path}: pid {held.pid} since {held.started_at}, {up} of {len(state.lanes)} lanes up"
 
 
 def _shown(value: float | None, form: str) -> str:
@@ -180,3 +178,57 @@ def _asked(path: Path, held: HeldFleet, ask: Callable[[FleetClient], Coroutine[o
             return await ask(client)
 
     return event_loop.run(main())
+
+
+def show_plan(request: RunRequest) -> Exit:
+    """Print the lanes of the experiment's models. Raises ConfigError with all that does not fit."""
+    chosen = set_up(request)
+    plan = fleet_plan(chosen.setups, SystemClock(), say, is_dry=True)
+    if plan is None:
+        raise ConfigError(
+            f"{chosen.name}, profile {chosen.profile}: no model has the backend 'fleet'; choose another --profile"
+        )
+    with report() as stream:
+        write_tables([_lanes_table(plan)], stream)
+        stream.writelines(f"{printable(line)}\n" for line in _below(plan))
+    return Exit.OK
+
+
+def _lanes_table(plan: FleetPlan) -> Table:
+    """One row for each lane."""
+    return Table(
+        "lanes",
+        ("lane", "place", "engine", "model"),
+        ("memory", "slots", "port"),
+        [
+            (
+                *(lane.name, lane.place.label, plan.models[lane.model].engine, lane.checkpoint),
+                *(_memory(lane), str(lane.slots), str(lane.port)),
+            )
+            for lane in plan.lanes
+        ],
+    )
+
+
+def _memory(lane: LaneSpec) -> str:
+    """The lane's share of the memory of its place, while it is resident."""
+    memory = lane.place.memory_mib
+    if memory is None:
+        return "-"
+    each = f"{lane.memory_share:.2f} = {gib(lane.memory_share * memory)} GiB"
+    return each if len(lane.place.gpus) == 1 else f"{each} of each"
+
+
+def _below(plan: FleetPlan) -> Iterator[str]:
+    yield ""
+    found = [(plan.slots, "requests"), (len(plan.lanes), "lanes"), (len(plan.places), "places")]
+    requests, lanes, places = (counted(n, nouns) for n, nouns in found)
+    yield f"{requests} at once on {lanes} and {places}"
+    yield from (f"note: {note}" for note in plan.notes)
+    if plan.config.first_port is None:
+        yield "note: the ports are free now, and a run may choose others; fleet.first_port fixes them"
+    yield ""
+    for lane in plan.lanes:
+        launch = launch_of(lane, plan.models[lane.model], admin_key=_SECRET)
+        environment = [f"{name}={shlex.quote(value)}" for name, value in launch.environment.items()]
+        yield " ".join([*environment, shlex.join(launch.argv)])
