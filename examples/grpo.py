@@ -40,9 +40,11 @@ def experiment(player: Mapping[str, Any], conversations: int, seed: int) -> dict
     game = f"{Path(__file__).with_name('sharing.py')}:sharing"
     agent = {"agent_id": "learner", "role": "player", "model": "learner", "temperature": 1.0, "max_tokens": 1}
     return {
-        "experiment_metadata": {"experiment_name": "sharing"},
+        "name": "sharing",
         "seed": seed,
-        "conversation_config": {"environment": game, "conversations": conversations, "samples_per_task": GROUP},
+        "environment": game,
+        "conversations": conversations,
+        "conversation_config": {"samples_per_task": GROUP},
         "settings": {"has_rules": False},
         "retry_config": {"max_retries": 0},
         "model_definitions": {"learner": player},

@@ -52,8 +52,9 @@ _THOUGHT = re.compile(r"<thinking>.*?</thinking>\s*", re.DOTALL)
 def experiment(name: str, conversations: int, players: Mapping[str, Mapping[str, Any]], **game: Any) -> dict[str, Any]:
     """Games of `social-7` between `players`, models by name."""
     return {
-        "experiment_metadata": {"experiment_name": name},
-        "conversation_config": {"environment": "town_of_salem", "conversations": conversations},
+        "name": name,
+        "environment": "town_of_salem",
+        "conversations": conversations,
         "game": {"lobby": "social-7", "notes": False, "tools": [], "template_file": str(PROMPTS), **game},
         "model_definitions": dict(players),
         "agent_definitions": [

@@ -13,11 +13,14 @@ An engine's own times follow from the step model, which `mac-run calibrate` meas
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from mac_runner.section import RUNTIME, Listed, Section, Text
+from mac_runner.problems import MaterialError, dotted, read_named
+from mac_runner.section import RUNTIME, KeyPath, Listed, Section, Text
 from mac_runner.types import Reply
 
 CHARS_PER_TOKEN: Final = 4
@@ -120,6 +123,42 @@ class CalibrationChoice(Section):
             asked = ", ".join(f"{name} {value!r}" for name, value in wanted.items() if value is not None)
             raise ValueError(f"no calibration{asked and f' for {asked}'}; the file has: {there}")
         raise ValueError(f"{len(fitting)} calibrations fit; choose one by model, gpu and engine; the file has: {there}")
+
+    def times(self, quantum: int, given: Collection[str], base: Path, key: KeyPath) -> dict[str, int | None]:
+        """What it changes in the section `latency` at `key`, which sets the keys `given`: the times, and itself.
+
+        Raises MaterialError when the file cannot be used, when not exactly one calibration fits, and for times beside
+        it. `base` is the folder that the file is relative to.
+        """
+        for name in ("prefill_ms", "kernel_ms"):
+            if name in given:
+                raise MaterialError((*key, name), "the calibration sets it; leave one of the two out")
+        key = (*key, "calibration")
+        known = read_calibrations(base / self.file, (*key, "file"))
+        try:
+            steps = self.chosen(known).steps
+        except ValueError as fault:
+            raise MaterialError(key, str(fault)) from None
+        times = {
+            "prefill_ms": steps.prefill_ms(self.prompt_tokens),
+            "kernel_ms": steps.kernel_ms(quantum, self.in_flight, self.context_tokens),
+        }
+        for name, time_ms in times.items():
+            if time_ms > LATENCY_MS_MAX:
+                text = f"it gives {name} {time_ms}, above {LATENCY_MS_MAX}; lower the load that it names"
+                raise MaterialError(key, text)
+        return {**times, "calibration": None}
+
+
+def read_calibrations(path: Path, key: KeyPath) -> Calibrations:
+    """The content of the calibration file that `key` names. Raises MaterialError."""
+    try:
+        return Calibrations.model_validate_json(read_named(path, key))
+    except ValidationError as failure:
+        first = failure.errors(include_url=False, include_input=False)[0]
+        where = f" at {dotted(first['loc'])}" if first["loc"] else ""
+        text = f"{path} is no calibration file{where}: {first['msg']}; write one with `mac-run calibrate`"
+        raise MaterialError(key, text) from None
 
 
 class EngineLatency(Section):

@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import islice
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from mac_runner.errors import ConfigError
+from mac_runner.files import read_material
 from mac_runner.printable import printable
-from mac_runner.section import KeyPath
+from mac_runner.section import TEMPLATE_CHARS_MAX, KeyPath
 from mac_runner.types import JsonValue
 
 CONFIG_PROBLEMS_MAX: Final = 50
@@ -28,6 +30,35 @@ class Problem(NamedTuple):
 
     path: KeyPath
     text: str
+
+
+class MaterialError(ConfigError):
+    """A file that an experiment names cannot be used; `problems` have the keys that name it."""
+
+    def __init__(self, path: KeyPath, text: str, *more: Problem) -> None:
+        super().__init__(text, key=path)
+        self.problems = (Problem(path, text), *more)
+
+
+def read_named(path: Path, key: KeyPath) -> bytes:
+    """The bytes of the file that `key` names. Raises MaterialError."""
+    try:
+        return read_material(path)
+    except ConfigError as fault:
+        raise MaterialError(key, str(fault)) from fault
+
+
+def read_template(path: Path, key: KeyPath, given: str | None) -> str:
+    """The text of a prompt template, which `given` beside the file must equal. Raises MaterialError."""
+    try:
+        text = read_named(path, key).decode("utf-8")
+    except UnicodeDecodeError:
+        raise MaterialError(key, f"{path} is not UTF-8; save it as UTF-8") from None
+    if not 1 <= len(text) <= TEMPLATE_CHARS_MAX:
+        raise MaterialError(key, f"{path} has {len(text)} characters, not 1 to {TEMPLATE_CHARS_MAX}")
+    if given not in (None, text):
+        raise MaterialError(key, "the key template has another text; leave it out, it is filled in from the file")
+    return text
 
 
 def config_error(lines: Iterable[str]) -> ConfigError:

@@ -169,6 +169,8 @@ class EnvironmentSpec(Generic[S]):
     """Sets the environment up. Raises ConfigError for what it cannot play."""
     needs: str = ""
     """The required content of the section; empty where all of it has defaults and it may be left out."""
+    role: str = ""
+    """The role of an agent definition that names none; empty where each has to name its own."""
     check: Callable[[Experiment, S], Iterable[Problem]] = lambda _experiment, _settings: ()
     """The rules between fields that an experiment breaks."""
     ignored: Callable[[Experiment, S], Iterable[Problem]] = lambda _experiment, _settings: ()
@@ -613,14 +615,29 @@ class Experiment(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in_settings(cls, data: object) -> object:
-        """Add the section of an environment whose settings all have defaults; the record of the run has it."""
-        conversation = data.get("conversation_config") if isinstance(data, dict) else None
-        name = conversation.get("environment") if isinstance(conversation, dict) else None
-        spec = environment_specs().get(name) if isinstance(name, str) else None
-        if not isinstance(data, dict) or spec is None or spec.needs or data.get(spec.section) is not None:
+    def _filled_in(cls, data: object) -> object:
+        """What the environment adds: the role of agents, and its section where all of that has defaults."""
+        if not isinstance(data, dict) or (spec := _named_environment(data)) is None:
             return data
-        return {**data, spec.section: {}}
+        filled = {**data}
+        if data.get("conversation_config", {}).get("environment") in ENVIRONMENTS and not spec.needs:
+            filled[spec.section] = {} if data.get(spec.section) is None else data[spec.section]
+        if spec.role and isinstance(agents := data.get("agent_definitions"), list):
+            filled["agent_definitions"] = [
+                {"role": spec.role, **agent} if isinstance(agent, dict) else agent for agent in agents
+            ]
+        return filled
+
+
+def _named_environment(data: Mapping[str, Any]) -> EnvironmentSpec[Any] | None:
+    """The environment that a file names, as far as its form is known to be right."""
+    match data:
+        case {"conversation_config": {"environment": str(name)}, "plugins": {**plugins}} if name in plugins:
+            code = plugins[name]
+            return environment_spec(name, str(code.get("sha256", ""))) if isinstance(code, dict) else None
+        case {"conversation_config": {"environment": str(name)}}:
+            return environment_specs().get(name)
+    return None
 
 
 def read_settings(
@@ -642,11 +659,12 @@ def write_settings(settings: Settings) -> JsonObject:
     return values
 
 
-def ignored_settings(experiment: Experiment, *, role: str, keys: Mapping[str, str]) -> Iterator[Problem]:
+def ignored_settings(experiment: Experiment, keys: Mapping[str, str]) -> Iterator[Problem]:
     """Settings of agent definitions that change nothing in the environment of `experiment`.
 
-    Every agent there has the same `role`. `keys` are the ignored ones, dotted, with what to do instead.
+    Every agent there has the role of its spec. `keys` are the ignored ones, dotted, with what to do instead.
     """
+    role = experiment.spec.role
     where = f"changes nothing in the environment {experiment.conversation_config.environment!r}"
     for index, agent in enumerate(experiment.agent_definitions):
         path = ("agent_definitions", index)

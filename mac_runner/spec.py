@@ -40,7 +40,7 @@ class AgentDefinition(Section):
     agent_id: Annotated[Name, IDENTITY]
     """Its name, unique in the file."""
     role: Annotated[Text, IDENTITY]
-    """What it is in the conversation."""
+    """What it is in the conversation; most environments have a role for agents that name none."""
     persona: Annotated[Text | None, IDENTITY] = None
     """Who it is: a noun such as `economist`, or a description in sentences."""
     demographics: Annotated[Mapping[Name, Text | int] | Text, IDENTITY] = Field(default={})

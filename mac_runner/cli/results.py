@@ -8,7 +8,8 @@ from pathlib import Path
 
 from mac_runner.cli.process import Exit, report, say
 from mac_runner.clock import SystemClock
-from mac_runner.config.document import Document, parse_document
+from mac_runner.config import Written
+from mac_runner.config.document import parse_document
 from mac_runner.errors import ConfigError
 from mac_runner.files import read_material
 from mac_runner.printable import printable
@@ -140,7 +141,7 @@ def _carried(count: int) -> str:
     return f"Keys that are not carried over: {count}" if count else "All keys are carried over"
 
 
-def _line(path: KeyPath, document: Document) -> int:
+def _line(path: KeyPath, document: Written) -> int:
     """The line of a key, or of the nearest one above it."""
     return next(line for n in range(len(path), -1, -1) if (line := document.lines.get(path[:n])) is not None)
 

@@ -6,16 +6,23 @@ Nothing else of the package reads YAML that a person wrote.
 
 from __future__ import annotations
 
-from mac_runner.config.decoding import decoding_of, recorded_decoding, recorded_speakers, reply_form_of
-from mac_runner.config.experiment import Experiment, ModelDefinition
+from mac_runner.config.document import Override, Written, override, plain_value, yaml_text
+from mac_runner.config.experiment import Experiment, ModelDefinition, decoding_of, reply_form_of
 from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridSection
 from mac_runner.config.grid_expansion import in_words, renamed, slug_beside
-from mac_runner.config.identity import Difference, IdentityDiff, differences, foreign_edition, identity_of
+from mac_runner.config.identity import (
+    Difference,
+    IdentityDiff,
+    differences,
+    foreign_edition,
+    identity_of,
+    recorded_decoding,
+    recorded_speakers,
+    shareable,
+)
 from mac_runner.config.loading import load, load_experiment, read_written, revised, whole_number
 from mac_runner.config.resolution import Loaded, as_begun, recorded
-from mac_runner.config.shareable import shareable
 from mac_runner.config.validation import allowed
-from mac_runner.config.written import Override, Written, override, plain_value, yaml_text
 from mac_runner.registry import ConversationConfig
 from mac_runner.spec import (
     AgentDefinition,

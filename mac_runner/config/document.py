@@ -1,17 +1,21 @@
-"""YAML bytes to plain values, with the line of each, at a bounded cost.
+"""What an experiment file holds, as plain values with the line of each: read from YAML, written in Python, or dumped.
 
 The parser reads the stream of YAML events and builds only null, bool, int, float, str, list and dict. It checks size,
 depth and the number of nodes (an alias counts for everything it expands to) while events come in, so a hostile file is
-refused before it costs anything.
+refused before it costs anything. What YAML cannot hold is refused in Python too, so that an experiment can always be
+written to a file and be played from there.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import yaml
 from yaml.events import (
@@ -25,7 +29,7 @@ from yaml.events import (
 )
 
 from mac_runner.errors import ConfigError
-from mac_runner.problems import CONFIG_PROBLEMS_MAX, clipped, config_error
+from mac_runner.problems import CONFIG_PROBLEMS_MAX, Problem, clipped, config_error, dotted
 from mac_runner.section import KeyPath
 from mac_runner.types import JsonObject, JsonValue
 
@@ -39,45 +43,36 @@ _TOO_DEEP: Final = f"nested deeper than {YAML_DEPTH_MAX} levels; close what was 
 
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """The value of a YAML document, and the line on which each path of it begins."""
+class Written:
+    """The content of an experiment file: read from one, or written in Python."""
 
     value: JsonValue
-    lines: Mapping[KeyPath, int]
+    base: Path = field(default_factory=Path)
+    """The folder that paths in it start from."""
+    name: str = "experiment"
+    """What messages call it."""
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+    """The line of each value, where it was read from a file."""
+
+    def __str__(self) -> str:
+        return self.name
 
 
-@dataclass(slots=True, kw_only=True)
-class _Node:
-    """A node as written: a scalar's value, or the entries of a collection. Aliases share their anchor's node."""
-
-    line: int
-    size: int = 1
-    height: int = 1
-    value: JsonValue = None
-    items: list[_Node] | None = None
-    entries: dict[str, tuple[int, _Node]] | None = None
-
-
-_Anchors: TypeAlias = dict[str, _Node | None]
-
-
-def parse_document(data: bytes, source: str) -> Document:
+def parse_document(data: bytes, source: str) -> Written:
     """Parse one YAML document. Raises ConfigError with every problem as `source:line: …`."""
     text = _decoded(data, source)
-    reader = _Reader(source=source)
+    reader = _Reader(source, _events(text))
     try:
-        root = reader.read(_events(text))
+        value = reader.read()
     except yaml.YAMLError as fault:
         raise config_error([*reader.problems, _syntax(fault, source)]) from fault
     if reader.problems:
         raise config_error(reader.problems)
-    lines: dict[KeyPath, int] = {}
-    return Document(value=_build(root, (), lines), lines=lines)
+    return Written(value=value, name=source, lines=dict(reader.lines))
 
 
 def _decoded(data: bytes, source: str) -> str:
@@ -115,101 +110,99 @@ def _syntax(fault: yaml.YAMLError, source: str) -> str:
     return f"{where}: not valid YAML: {problem}{hint}"
 
 
-def _build(node: _Node, path: KeyPath, lines: dict[KeyPath, int]) -> JsonValue:
-    """The plain value of a node; the recursion is bounded by the depth checked before."""
-    lines.setdefault(path, node.line)
-    if node.items is not None:
-        return [_build(item, (*path, index), lines) for index, item in enumerate(node.items)]
-    if node.entries is not None:
-        for key, (line, _) in node.entries.items():
-            lines[(*path, key)] = line
-        return {key: _build(entry, (*path, key), lines) for key, (_, entry) in node.entries.items()}
-    return node.value
+class _Anchored(NamedTuple):
+    """A node that aliases repeat: its value, its depth and size, and the lines below it."""
+
+    value: JsonValue
+    depth: int
+    size: int
+    lines: list[tuple[KeyPath, int]]
 
 
-@dataclass(slots=True, kw_only=True)
 class _Reader:
-    """Reads events into nodes, counting as it goes; collects problems, and stops at the first broken bound."""
+    """Makes a value of events, counting as it goes; collects problems, and stops at the first broken bound."""
 
-    source: str
-    problems: list[str] = field(default_factory=list)
-    nodes: int = 0
-    anchors: _Anchors = field(default_factory=dict)
+    def __init__(self, source: str, events: Iterator[Event]) -> None:
+        self.problems: list[str] = []
+        self.lines: list[tuple[KeyPath, int]] = []
+        self._source = source
+        self._events = events
+        self._nodes = 0
+        self._anchors: dict[str, _Anchored | None] = {}
 
-    def read(self, events: Iterator[Event]) -> _Node:
-        """The root node of the only document."""
-        root: _Node | None = None
-        for event in events:
-            if isinstance(event, DocumentStartEvent) and root is not None:
+    def read(self) -> JsonValue:
+        """The value of the only document."""
+        value: JsonValue = None
+        for event in self._events:
+            if isinstance(event, DocumentStartEvent) and self.lines:
                 self._problem(event, "a second document begins; a file holds one")
                 break
             if isinstance(event, NodeEvent):
-                root = self._node(event, events, 1)
-        if root is None:
-            raise ConfigError(f"{self.source}:1: empty; nothing is written in it")
-        return root
+                value = self._node(event, ())
+        if not self.lines:
+            raise ConfigError(f"{self._source}:1: empty; nothing is written in it")
+        return value
 
-    def _node(self, event: Event, events: Iterator[Event], depth: int) -> _Node:
+    def _node(self, event: Event, path: KeyPath, line: int | None = None) -> JsonValue:
+        """The value of a node; `line` is that of the key before it. The recursion is bounded by `_count`."""
+        self.lines.append((path, line or _line(event)))
         if isinstance(event, AliasEvent):
-            return self._alias(event, depth)
-        self._count(event, 1, depth)
-        node = _Node(line=_line(event))
+            return self._alias(event, path)
+        start, before = len(self.lines), self._nodes
+        self._count(event, 1, len(path) + 1)
         if (tag := getattr(event, "tag", None)) is not None:
             self._problem(event, f"the tag {clipped(str(tag))} is not allowed; write a plain value")
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
-            self.anchors[anchor] = None
+            self._anchors[anchor] = None
+        value: JsonValue
         if isinstance(event, ScalarEvent):
-            node.value = self._scalar(event)
+            value = self._scalar(event)
         elif isinstance(event, SequenceStartEvent):
-            self._sequence(node, events, depth)
+            value = [self._node(child, (*path, index)) for index, child in enumerate(self._children())]
         else:
-            self._mapping(node, events, depth)
+            value = self._mapping(path)
         if anchor is not None:
-            self.anchors[anchor] = node
-        return node
+            self._anchors[anchor] = _Anchored(value, len(path), self._nodes - before, self.lines[start:])
+        return value
 
-    def _alias(self, event: AliasEvent, depth: int) -> _Node:
+    def _alias(self, event: AliasEvent, path: KeyPath) -> JsonValue:
         name = clipped(event.anchor)
-        if event.anchor not in self.anchors:
+        if event.anchor not in self._anchors:
             raise self._refused(event, f"the alias {name} has no anchor before it")
-        node = self.anchors[event.anchor]
-        if node is None:
+        anchored = self._anchors[event.anchor]
+        if anchored is None:
             raise self._refused(event, f"the alias {name} is inside its own anchor")
-        self._count(event, node.size, depth + node.height - 1)
-        return node
+        below = [((*path, *other[anchored.depth :]), line) for other, line in anchored.lines]
+        self._count(event, anchored.size, 1 + max((len(other) for other, _ in below), default=len(path)))
+        self.lines += below
+        return deepcopy(anchored.value)
 
-    def _sequence(self, node: _Node, events: Iterator[Event], depth: int) -> None:
-        node.items = []
-        for event in _until_end(events):
-            node.items.append(self._child(node, event, events, depth))
+    def _mapping(self, path: KeyPath) -> JsonObject:
+        entries: JsonObject = {}
+        lines: dict[str, int] = {}
+        for event in self._children():
+            start = len(self.lines)
+            key = self._node(event, (*path, ""))
+            del self.lines[start:]  # Those of the key itself.
+            value = self._node(next(self._events), (*path, str(key)), _line(event))
+            if not isinstance(key, str):
+                kind = "a list or a mapping" if isinstance(key, list | dict) else clipped(key)
+                self._problem(event, f"the key {kind} is not a text; keys are texts, quote it")
+            elif key == "<<" and isinstance(event, ScalarEvent) and event.implicit[0]:
+                self._problem(event, "merge keys (<<) are not allowed; write the entries out")
+            elif key in entries:
+                self._problem(event, f"duplicate key {clipped(key)}; first on line {lines[key]}")
+            else:
+                entries[key], lines[key] = value, _line(event)
+        return entries
 
-    def _mapping(self, node: _Node, events: Iterator[Event], depth: int) -> None:
-        node.entries = {}
-        for event in _until_end(events):
-            key = self._child(node, event, events, depth)
-            child = self._child(node, next(events), events, depth)
-            if self._is_key(event, key, node.entries):
-                node.entries[str(key.value)] = (_line(event), child)
-
-    def _child(self, parent: _Node, event: Event, events: Iterator[Event], depth: int) -> _Node:
-        child = self._node(event, events, depth + 1)
-        parent.size += child.size
-        parent.height = max(parent.height, child.height + 1)
-        return child
-
-    def _is_key(self, event: Event, key: _Node, entries: Mapping[str, tuple[int, _Node]]) -> bool:
-        """Whether `key` may name an entry; a problem was noted if not."""
-        if not isinstance(key.value, str):
-            kind = "a list or a mapping" if key.items is not None or key.entries is not None else clipped(key.value)
-            self._problem(event, f"the key {kind} is not a text; keys are texts, quote it")
-        elif key.value == "<<" and isinstance(event, ScalarEvent) and event.implicit[0]:
-            self._problem(event, "merge keys (<<) are not allowed; write the entries out")
-        elif key.value in entries:
-            self._problem(event, f"duplicate key {clipped(key.value)}; first on line {entries[key.value][0]}")
-        else:
-            return True
-        return False
+    def _children(self) -> Iterator[Event]:
+        """The events that begin a child of the collection being read, up to its end."""
+        for event in self._events:
+            if not isinstance(event, NodeEvent):
+                return
+            yield event
 
     def _scalar(self, event: ScalarEvent) -> JsonValue:
         text: str = event.value
@@ -225,27 +218,19 @@ class _Reader:
             return text
 
     def _count(self, event: Event, size: int, depth: int) -> None:
-        self.nodes += size
-        if self.nodes > YAML_NODES_MAX:
+        self._nodes += size
+        if self._nodes > YAML_NODES_MAX:
             raise self._refused(event, f"more than {YAML_NODES_MAX} values, aliases written out")
         if depth > YAML_DEPTH_MAX:
             raise self._refused(event, _TOO_DEEP)
 
     def _problem(self, event: Event, text: str) -> None:
-        self.problems.append(f"{self.source}:{_line(event)}: {text}")
+        self.problems.append(f"{self._source}:{_line(event)}: {text}")
         if len(self.problems) > CONFIG_PROBLEMS_MAX:
             raise config_error(self.problems)
 
     def _refused(self, event: Event, text: str) -> ConfigError:
-        return config_error([*self.problems, f"{self.source}:{_line(event)}: {text}"])
-
-
-def _until_end(events: Iterator[Event]) -> Iterator[Event]:
-    """The events that begin a child of the collection being read, up to its end."""
-    for event in events:
-        if not isinstance(event, NodeEvent):
-            return
-        yield event
+        return config_error([*self.problems, f"{self._source}:{_line(event)}: {text}"])
 
 
 def _line(event: Event) -> int:
@@ -305,3 +290,135 @@ def _trap(text: str) -> str | None:
 def as_object(value: JsonValue) -> JsonObject:
     """`value` if it is a mapping, or else an empty one."""
     return value if isinstance(value, dict) else {}
+
+
+def plain_value(content: Mapping[str, object], name: str = "experiment") -> JsonObject:
+    """`content` as a file would hold it. Raises ConfigError with every value that no file can hold.
+
+    Tuples become lists, and an object that a module defines becomes `module:name`.
+    """
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{name}: found a {type(content).__name__}; an experiment is a mapping of sections")
+    reader = _Plain()
+    value = reader.read(content, ())
+    if reader.problems:
+        raise config_error(": ".join(filter(None, (name, dotted(path), text))) for path, text in reader.problems)
+    assert isinstance(value, dict)
+    return value
+
+
+class Override(NamedTuple):
+    """A value of `--set` that was written in Python."""
+
+    key: str
+    """The dotted path."""
+    value: JsonValue
+
+
+def override(key: str, value: object) -> Override:
+    """The value that Python code sets for a dotted key. Raises ConfigError for one that no file can hold."""
+    return Override(key, plain_value({key: value}, "set")[key])
+
+
+def yaml_text(value: JsonObject) -> str:
+    """A value as YAML that reads back as the same value."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+class _Plain:
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self._values = 0
+
+    def read(self, value: object, path: KeyPath) -> JsonValue:
+        self._values += 1
+        if len(path) > YAML_DEPTH_MAX or self._values > YAML_NODES_MAX:
+            bound = f"{YAML_DEPTH_MAX} levels" if len(path) > YAML_DEPTH_MAX else f"{YAML_NODES_MAX} values"
+            raise ConfigError(f"{dotted(path[:3])}: more than {bound}; write fewer")
+        if isinstance(value, Mapping):
+            return self._mapping(value, path)
+        if isinstance(value, list | tuple):
+            return [self.read(entry, (*path, index)) for index, entry in enumerate(value)]
+        try:
+            return _plain_scalar(value)
+        except ValueError as fault:
+            self.problems.append(Problem(path, str(fault)))
+            return None
+
+    def _mapping(self, value: Mapping[object, object], path: KeyPath) -> JsonObject:
+        found: JsonObject = {}
+        for key, entry in value.items():
+            if isinstance(key, str) and not _SURROGATE.search(key):
+                found[key] = self.read(entry, (*path, key))
+            else:
+                self.problems.append(Problem(path, f"the key {key!r} is not a text; keys are texts"))
+        return found
+
+
+def _plain_scalar(value: object) -> JsonValue:
+    """The value as YAML has it. Raises ValueError, saying what to write instead, for one that YAML cannot hold."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if len(str(abs(value))) > INTEGER_DIGITS_MAX:
+            raise ValueError(f"has too many digits: at most {INTEGER_DIGITS_MAX}")
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is not a finite number")
+        return float(value)
+    if isinstance(value, str):
+        if _SURROGATE.search(value):
+            raise ValueError("half a surrogate pair is not a character; remove it")
+        return str(value)
+    if isinstance(value, Path):
+        return str(value)
+    return _name_of(value)
+
+
+def _name_of(value: object) -> str:
+    """`module:name` of an object that a module defines. Raises ValueError for any other."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str):
+        raise ValueError(
+            f"found a {type(value).__name__}; write a text, a number, true or false, None, a list or a mapping"
+        )
+    if module == "__main__" and name.isidentifier():
+        raise ValueError(
+            f"{name} is defined in a script or a notebook, where a resume cannot find it again; write it to a file "
+            f"(in a notebook: %%writefile {name.lower()}.py) and name it: './{name.lower()}.py:{name}'"
+        )
+    found: object = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not value:
+        raise ValueError(
+            f"{name} cannot be found again as {module}:{name}; define it at the top level of a module and name it"
+        )
+    return f"{module}:{name}"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what the reader of experiment files would take for something else, and writes no aliases."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Write a value out wherever it occurs."""
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if not _is_plain(text) else "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether the text may be written without quotes, as far as its meaning is concerned."""
+    if not text.replace("\n", "").isprintable():
+        return False
+    try:
+        return plain_scalar(text) == text and text != "<<"
+    except ValueError:
+        return False
+
+
+_Dumper.add_representer(str, _text)

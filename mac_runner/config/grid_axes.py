@@ -8,11 +8,11 @@ computes a key of each combination from its other keys and multiplies nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
-from typing import Annotated, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from pydantic import Field, ValidationError
 from pydantic import JsonValue as AnyJson
@@ -28,9 +28,14 @@ GRID_KEY: Final = "_grid"
 GRID_COMBINATIONS_MAX: Final = 5_000
 """A grid of more combinations is taken for a slip."""
 
-Rows: TypeAlias = Annotated[Listed[Annotated[Mapping[Text, AnyJson], Field(min_length=1)]], Field(min_length=1)]
+Values: TypeAlias = Annotated[Listed[AnyJson], Field(min_length=1)]
+Named: TypeAlias = Annotated[Mapping[Name, AnyJson], Field(min_length=1)]
+"""Values under the labels that tables and directories call them by."""
+Row: TypeAlias = Annotated[Mapping[Text, AnyJson], Field(min_length=1)]
+Rows: TypeAlias = Annotated[Listed[Row], Field(min_length=1)]
 """Keys that vary together, one mapping of keys to values after the other."""
-Columns: TypeAlias = Annotated[Mapping[Text, Annotated[Listed[AnyJson], Field(min_length=1)]], Field(min_length=1)]
+NamedRows: TypeAlias = Annotated[Mapping[Name, Row], Field(min_length=1)]
+Columns: TypeAlias = Annotated[Mapping[Text, Values], Field(min_length=1)]
 """Keys that vary together, each with its list; the lists are equally long."""
 
 
@@ -39,19 +44,19 @@ class BroadcastGroup(Section):
 
     paths: Annotated[Listed[Text], Field(min_length=1)]
     """The keys."""
-    values: Annotated[Listed[AnyJson], Field(min_length=1)]
-    """The values, one at a time for all of the keys."""
+    values: Values | Named
+    """The values, one at a time for all of the keys: a list, or a mapping from labels to values."""
     labels: Listed[Name] = ()
-    """What the values are called in tables and directories, one for each; without them, by themselves."""
+    """What the values of a list are called in tables and directories, one for each; without them, by themselves."""
 
 
 class GridSection(Section):
     """What the combinations of a grid differ in; a key is written as `--set` takes it."""
 
-    sweep: Mapping[Text, Annotated[Listed[AnyJson], Field(min_length=1)]] = {}
-    """Each key with all its values."""
-    zip: Mapping[Name, Rows | Columns] = {}
-    """Groups of keys that vary together: a list of rows, or for each key a list of its values."""
+    sweep: Mapping[Text, Values | Named] = {}
+    """Each key with all its values: a list, or a mapping from labels to values."""
+    zip: Mapping[Name, Rows | NamedRows | Columns] = {}
+    """Groups of keys that vary together: rows (a list, or a mapping from labels), or for each key a list."""
     broadcast: Mapping[Name, BroadcastGroup] = {}
     """Groups of keys that share a value, and the values."""
     derive: Mapping[Text, Text] = {}
@@ -160,6 +165,7 @@ class _Cell(NamedTuple):
 
 
 _Row: TypeAlias = Mapping[str, _Cell]
+_Values: TypeAlias = Mapping[str, JsonValue]
 
 
 class _Builder:
@@ -173,38 +179,45 @@ class _Builder:
         for key, values in section.sweep.items():
             yield self._sweep(key, values)
         for name, group in section.zip.items():
-            here: KeyPath = (GRID_KEY, "zip", name)
-            yield self._zip(here, _by_row(here, group) if isinstance(group, tuple) else self._by_column(here, group))
+            yield self._zip(name, group)
         for name, broadcast in section.broadcast.items():
             yield self._broadcast(name, broadcast)
 
-    def _sweep(self, key: str, values: Sequence[JsonValue]) -> Axis | None:
+    def _sweep(self, key: str, values: Sequence[JsonValue] | Mapping[str, JsonValue]) -> Axis | None:
         here: KeyPath = (GRID_KEY, "sweep", key)
         path = self._path(here, key)
         if path is None:
             return None
         points = (
-            Point(settings=(self._setting(path, value, (*here, place)),), values={key: value})
-            for place, value in enumerate(values)
+            Point(settings=(self._setting(path, cell.value, cell.place),), values={key: called})
+            for called, cell in _called(values, here)
         )
         return self._axis(here, tuple(points))
 
-    def _zip(self, here: KeyPath, rows: Sequence[_Row]) -> Axis | None:
+    def _zip(self, name: str, group: tuple[_Values, ...] | Mapping[str, Any]) -> Axis | None:
+        here: KeyPath = (GRID_KEY, "zip", name)
+        labels: tuple[str, ...] = ()
+        if isinstance(group, tuple):
+            rows = _by_row(here, enumerate(group))
+        elif isinstance(next(iter(group.values())), tuple):
+            rows = self._by_column(here, group)
+        else:
+            rows, labels = _by_row(here, group.items()), tuple(group)
         keys = rows[0].keys() if rows else set[str]()
         paths = {key: self._path(rows[0][key].place, key) for key in keys}
-        for place, row in enumerate(rows):
+        for row in rows:
             if row.keys() != keys:
                 text = f"sets {', '.join(sorted(row))}; the first row sets {', '.join(sorted(keys))}: all set the same"
-                self.problems.append(Problem((*here, place), text))
+                self.problems.append(Problem(next(iter(row.values())).place[:-1], text))
         known = {key: path for key, path in paths.items() if path is not None}
         if not rows or len(known) < len(keys) or any(row.keys() != keys for row in rows):
             return None
         points = (
             Point(
                 settings=tuple(self._setting(known[key], cell.value, cell.place) for key, cell in row.items()),
-                values={key: row[key].value for key in known},
+                values={name: labels[place]} if labels else {key: row[key].value for key in known},
             )
-            for row in rows
+            for place, row in enumerate(rows)
         )
         return self._axis(here, tuple(points))
 
@@ -227,16 +240,20 @@ class _Builder:
         known = [path for path in paths if path is not None]
         if len(known) < len(paths):
             return None
-        if group.labels and len(group.labels) != len(group.values):
-            text = f"has {len(group.labels)} names for {len(group.values)} values; give each value one"
+        values = [*_called(group.values, (*here, "values"))]
+        if group.labels and len(group.labels) != len(values):
+            text = f"has {len(group.labels)} names for {len(values)} values; give each value one"
             self.problems.append(Problem((*here, "labels"), text))
+            return None
+        if group.labels and isinstance(group.values, Mapping):
+            self.problems.append(Problem((*here, "labels"), "the values have labels already; leave one of the two out"))
             return None
         points = (
             Point(
-                settings=tuple(self._setting(path, value, (*here, "values", place)) for path in known),
-                values={name: group.labels[place] if group.labels else value},
+                settings=tuple(self._setting(path, cell.value, cell.place) for path in known),
+                values={name: group.labels[place] if group.labels else called},
             )
-            for place, value in enumerate(group.values)
+            for place, (called, cell) in enumerate(values)
         )
         return self._axis(here, tuple(points))
 
@@ -267,8 +284,16 @@ class _Builder:
         return Setting(path=path, value=value, origin=self._draft.locate(here))
 
 
-def _by_row(here: KeyPath, rows: Sequence[Mapping[str, JsonValue]]) -> list[_Row]:
-    return [{key: _Cell(value, (*here, place, key)) for key, value in row.items()} for place, row in enumerate(rows)]
+def _by_row(here: KeyPath, rows: Iterable[tuple[str | int, _Values]]) -> list[_Row]:
+    return [{key: _Cell(value, (*here, place, key)) for key, value in row.items()} for place, row in rows]
+
+
+def _called(values: Sequence[JsonValue] | _Values, here: KeyPath) -> Iterator[tuple[JsonValue, _Cell]]:
+    """Each value with what it is called in its column: its label, or itself."""
+    if isinstance(values, Mapping):
+        yield from ((label, _Cell(value, (*here, label))) for label, value in values.items())
+    else:
+        yield from ((value, _Cell(value, (*here, place))) for place, value in enumerate(values))
 
 
 def _clashes(axes: Sequence[Axis], section: GridSection, draft: Draft) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -29,14 +30,13 @@ from mac_runner.config.grid_axes import (
     too_many,
 )
 from mac_runner.config.identity import identity_of
-from mac_runner.config.participants import idle_agents, without_agents
 from mac_runner.config.resolution import Draft, Loaded, draft_error, resolve_path, resolved, with_value
-from mac_runner.config.validation import idle_fleet
+from mac_runner.config.validation import idle_agents, idle_fleet
 from mac_runner.errors import ConfigError
 from mac_runner.problems import CONFIG_PROBLEMS_MAX, Problem, clipped, config_error, dotted
 from mac_runner.registry import Variant
 from mac_runner.section import KeyPath
-from mac_runner.spec import ReportConfig
+from mac_runner.spec import AgentDefinition, ReportConfig
 from mac_runner.types import JsonValue
 
 _DIGEST_CHARS: Final = 6
@@ -147,7 +147,7 @@ def _expanded(base: Draft, points: Sequence[Point], templates: Mapping[str, str]
     """A combination, without the agent definitions that it does not need."""
     values = {column: value for point in points for column, value in point.values.items()}
     idle = idle_agents(loaded.experiment)
-    needed = without_agents(_slim(base, points, templates, loaded), idle)
+    needed = _without_agents(_slim(base, points, templates, loaded), idle)
     return _Expanded(values, needed, identity_of(needed.experiment), idle)
 
 
@@ -181,6 +181,41 @@ def _slim(base: Draft, points: Sequence[Point], templates: Mapping[str, str], lo
         return derived(_with_points(base, points), templates).locate(path)
 
     return Loaded(experiment=loaded.experiment, resolved=loaded.resolved, locate=locate)
+
+
+def _without_agents(loaded: Loaded, idle: Collection[str]) -> Loaded:
+    """The experiment without some agent definitions, and without models that speak for no other.
+
+    So a combination needs no engine of theirs, and keeps its identity when the file gets another definition.
+    """
+    if not idle:
+        return loaded
+    agents = loaded.experiment.agent_definitions
+    kept = [index for index, agent in enumerate(agents) if agent.agent_id not in idle]
+    unneeded = {agent.model for agent in agents} - {agents[index].model for index in kept}
+    models = loaded.experiment.model_definitions
+    experiment = loaded.experiment.model_copy(
+        update={
+            "agent_definitions": tuple(_without_waits(agents[index], idle) for index in kept),
+            "model_definitions": {name: model for name, model in models.items() if name not in unneeded},
+        }
+    )
+
+    def locate(path: KeyPath) -> str:
+        match path:
+            case ("agent_definitions", int(index), *rest) if index < len(kept):
+                return loaded.locate(("agent_definitions", kept[index], *rest))
+        return loaded.locate(path)
+
+    return Loaded(experiment=experiment, resolved=experiment.dumped(), locate=locate)
+
+
+def _without_waits(agent: AgentDefinition, idle: Collection[str]) -> AgentDefinition:
+    """An agent that waits for none of these."""
+    config = agent.role_specific_config
+    waits = tuple(other for other in config.speak_after_within_round if other not in idle)
+    changed = config.model_copy(update={"speak_after_within_round": waits})
+    return agent.model_copy(update={"role_specific_config": changed})
 
 
 def _refuse_idle(draft: Draft, found: Sequence[_Expanded]) -> None:
@@ -219,11 +254,21 @@ def _named(grid_name: str, one: _Expanded, slug: str) -> Combination:
 def _slugs(found: Sequence[_Expanded]) -> list[str]:
     """A slug for each combination: its values, such as `max_rounds-2_model-a`.
 
-    A slug that does not say all of the values has a digest of the identity behind it. So it is the same whatever other
-    values the grid has. Slugs that are alike for another reason, such as small and large letters, have one as well.
+    A value that fits in no name, such as a description, is called by its number in its column. A slug that does not say
+    all of the values has a digest of the identity behind it. Slugs that are alike for another reason, such as small and
+    large letters, have one as well.
     """
     heads = _heads(dict.fromkeys(column for one in found for column in one.values))
-    readable = [_readable(one.values, heads) for one in found]
+    numbers: dict[str, dict[str, int]] = {column: {} for column in heads}
+    for one in found:
+        for column, value in one.values.items():
+            numbers[column].setdefault(json.dumps(value), len(numbers[column]) + 1)
+    readable = [
+        _readable(
+            [_part(heads[column], value, numbers[column][json.dumps(value)]) for column, value in one.values.items()]
+        )
+        for one in found
+    ]
     slugs = [
         text if is_whole else _with_digest(text, one.identity[:_DIGEST_CHARS])
         for one, (text, is_whole) in zip(found, readable, strict=True)
@@ -254,9 +299,8 @@ def _heads(columns: Iterable[str]) -> dict[str, str]:
     return heads
 
 
-def _readable(values: Mapping[str, JsonValue], heads: Mapping[str, str]) -> tuple[str, bool]:
+def _readable(parts: Sequence[tuple[str, bool]]) -> tuple[str, bool]:
     """What a slug says of the values, as far as there is room, and whether that is all of them."""
-    parts = [_part(heads[column], value) for column, value in values.items()]
     text = "_".join(part for part, _ in parts if part)
     if text[:1].isalnum() and len(text) <= GRID_SLUG_CHARS_MAX and all(is_whole for _, is_whole in parts):
         return text, True
@@ -267,19 +311,16 @@ def _readable(values: Mapping[str, JsonValue], heads: Mapping[str, str]) -> tupl
     return "_".join(said).lstrip("._-"), False
 
 
-def _part(head: str, value: JsonValue) -> tuple[str, bool]:
-    """`max_rounds-2`, and whether it says all of the value; empty for null, and for a list or a mapping."""
+def _part(head: str, value: JsonValue, number: int) -> tuple[str, bool]:
+    """`max_rounds-2`, and whether it says which value it is; empty for null."""
     if value is None:
         return "", True
-    if isinstance(value, dict | list):
-        return "", False
+    head = _UNFIT.sub("-", head).strip("._-")
     word = value if isinstance(value, str) else json.dumps(value)
-    whole = f"{head}-{word}"
-    if word and len(word) <= _VALUE_CHARS_MAX and not _UNFIT.search(whole):
-        return whole, True
-    # Of a path or the name of a model the end says most.
-    end = _UNFIT.sub("-", word.rsplit("/", 1)[-1]).strip("._-")[:_VALUE_CHARS_MAX]
-    return _UNFIT.sub("-", f"{head}-{end}").strip("._-"), False
+    end = word.rsplit("/", 1)[-1]  # Of a path or the name of a model it says most.
+    if not end or len(end) > _VALUE_CHARS_MAX or _UNFIT.search(end):
+        return f"{head}-{number}", True
+    return f"{head}-{end}", end == word
 
 
 def in_words(values: Mapping[str, JsonValue]) -> str:
@@ -294,13 +335,15 @@ _PIECE: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
 
 def derived(draft: Draft, templates: Mapping[str, str]) -> Draft:
     """`draft` with every derived key. Raises ConfigError for an unknown placeholder and for keys in a circle."""
-    waiting = {key: _placeholders(draft, key, template) for key, template in templates.items()}
-    while waiting:
-        ready = next((key for key, needs in waiting.items() if not _needed(needs, waiting)), None)
-        if ready is None:
-            raise _refused(draft, next(iter(waiting)), f"needs itself: {' -> '.join(_circle(waiting))}")
-        del waiting[ready]
-        draft = _with_one(draft, ready, templates[ready])
+    needs = {key: _placeholders(draft, key, template) for key, template in templates.items()}
+    graph = {key: [other for other in needs if any(_is_related(need, other) for need in needs[key])] for key in needs}
+    try:
+        order = [*TopologicalSorter(graph).static_order()]
+    except CycleError as fault:
+        circle = fault.args[1][::-1]
+        raise _refused(draft, circle[0], f"needs itself: {' -> '.join(circle)}") from None
+    for key in order:
+        draft = _with_one(draft, key, templates[key])
     return draft
 
 
@@ -358,23 +401,9 @@ def _placeholders(draft: Draft, key: str, template: str) -> tuple[str, ...]:
     return tuple(piece[1] for piece in pieces if piece[1] is not None)
 
 
-def _needed(needs: tuple[str, ...], waiting: Mapping[str, tuple[str, ...]]) -> str | None:
-    """One of the keys still to be derived that these placeholders need."""
-    return next((key for key in waiting for need in needs if _is_related(need, key)), None)
-
-
 def _is_related(one: str, other: str) -> bool:
     """Whether one key is the other, or holds it."""
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
-
-
-def _circle(waiting: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Keys that need each other, as a circle that ends where it begins."""
-    trail = [next(iter(waiting))]
-    while (following := _needed(waiting[trail[-1]], waiting)) not in trail:
-        assert following is not None, "every key that waits needs another one that waits"
-        trail.append(following)
-    return [*trail[trail.index(following) :], following]
 
 
 def _refused(draft: Draft, key: str, text: str) -> Exception:

@@ -1,18 +1,21 @@
-"""What changed between two resolved configs, and whether the run is still the same run."""
+"""What recorded experiments say: what changed between two of them, what replies were held to, what others may see."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from pydantic import ValidationError
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from mac_runner.config.document import as_object
-from mac_runner.config.experiment import Experiment
-from mac_runner.registry import environment_specs
+from mac_runner.config.experiment import Experiment, decoding_of, reply_form_of
+from mac_runner.registry import BACKENDS, environment_specs
+from mac_runner.secrecy import says_secret
 from mac_runner.section import IDENTITY, RUNTIME, Bearing, File, KeyPath, bearing_of, place_at
 from mac_runner.spec import ENVIRONMENT_KEY, MODELS, PLUGINS, SETTINGS
 from mac_runner.types import JsonObject, JsonValue
@@ -195,3 +198,87 @@ def _is_same(old: JsonValue, new: JsonValue) -> bool:
 
 def _dotted(path: KeyPath) -> str:
     return ".".join(str(part) for part in path)
+
+
+def recorded_speakers(config: JsonObject) -> dict[str, str]:
+    """By agent definition, its model in a recorded run."""
+    definitions = config.get("agent_definitions")
+    listed = [one for one in definitions if isinstance(one, dict)] if isinstance(definitions, list) else []
+    return {str(one["agent_id"]): str(one["model"]) for one in listed if "agent_id" in one and "model" in one}
+
+
+def recorded_decoding(config: JsonObject) -> dict[str, JsonObject]:
+    """By model, what replies of a recorded run were held to, and the form that prompts taught, if they taught one.
+
+    A run recorded before there were such keys has none.
+    """
+    definitions = config.get("model_definitions")
+    if not isinstance(definitions, dict):
+        return {}
+    known = {
+        name
+        for name, definition in definitions.items()
+        if isinstance(definition, dict) and "constrained_decoding" in definition
+    }
+    try:
+        experiment = Experiment.model_validate(config)
+        spec = experiment.known_spec
+        has_forms = () if spec is None else spec.reply_forms
+    except ValidationError:
+        return {}
+    return {
+        name: {
+            "constrained_decoding": decoding_of(definition),
+            "reply_form": reply_form_of(experiment, definition) if has_forms else None,
+        }
+        for name, definition in experiment.model_definitions.items()
+        if name in known
+    }
+
+
+LEFT_OUT: Final = "(left out)"
+_PRIVATE: Final = frozenset({"base_url", "base_urls", "host"})
+"""Keys of the sections of backends whose values name machines."""
+_ABSOLUTE: Final = re.compile(r"^(?:/|~|[A-Za-z]:[\\/])\S*[\\/](?=[^\\/\s]+$)")
+"""The folder of an absolute path."""
+
+
+def shareable(resolved: JsonObject) -> JsonObject:
+    """The recorded experiment with `(left out)` in place of addresses, names of variables, secrets, and folders.
+
+    The settings of a backend that is not built in may hold any of them, so they are left out whole.
+    """
+    found = {key: _without_folders(value) for key, value in resolved.items()}
+    if isinstance(models := found.get(MODELS), dict):
+        found[MODELS] = {name: _model(definition) for name, definition in models.items()}
+    return found
+
+
+def _model(definition: JsonValue) -> JsonValue:
+    if not isinstance(definition, dict):
+        return definition
+    if definition.get("backend") not in BACKENDS and definition.get(SETTINGS) is not None:
+        definition = {**definition, SETTINGS: LEFT_OUT}
+    return {key: _without_private(value) for key, value in definition.items()}
+
+
+def _without_private(value: JsonValue) -> JsonValue:
+    if not isinstance(value, dict):
+        return value
+    return {key: LEFT_OUT if inner and _is_private(key) else _without_private(inner) for key, inner in value.items()}
+
+
+def _is_private(key: str) -> bool:
+    return key in _PRIVATE or key.endswith("_env") or says_secret(key)
+
+
+def _without_folders(value: JsonValue) -> JsonValue:
+    match value:
+        case str():
+            return _ABSOLUTE.sub(f"{LEFT_OUT}/", value)
+        case dict():
+            return {key: _without_folders(inner) for key, inner in value.items()}
+        case list():
+            return [_without_folders(inner) for inner in value]
+        case _:
+            return value

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from mac_runner.config.document import YAML_SIZE_BYTES_MAX, Document, as_object, parse_document
-from mac_runner.config.experiment import Experiment
+from mac_runner.config.document import YAML_SIZE_BYTES_MAX, Override, Written, as_object, parse_document
+from mac_runner.config.experiment import SHORT, Experiment
 from mac_runner.config.grid_axes import GRID_KEY, Grid
 from mac_runner.config.grid_expansion import expanded, has_variants
-from mac_runner.config.hints import belongs
-from mac_runner.config.participants import idle_agents
 from mac_runner.config.resolution import (
     Draft,
     Loaded,
@@ -24,8 +23,7 @@ from mac_runner.config.resolution import (
     resolved,
     with_value,
 )
-from mac_runner.config.validation import idle_fleet, without_effect
-from mac_runner.config.written import Override, Written
+from mac_runner.config.validation import belongs, idle_agents, idle_fleet, without_effect
 from mac_runner.errors import ConfigError
 from mac_runner.files import IrregularFileError, read_regular
 from mac_runner.problems import Problem, config_error, found, suggestion
@@ -49,7 +47,7 @@ def load(
     """
     written = path if isinstance(path, Written) else read_written(path)
     base = written.base
-    draft = _profiled(written.document, written.name, profile)
+    draft = _profiled(written, profile)
     draft = _overridden(draft, overrides)
     if seed is not None:
         draft = with_value(draft, ("seed",), _value("--seed", str(seed)), "--seed")
@@ -81,7 +79,7 @@ def revised(config: JsonObject, overrides: Sequence[str], source: str) -> Loaded
 
 
 def load_experiment(
-    path: Path, *, profile: str | None = None, overrides: Sequence[str] = (), seed: int | str | None = None
+    path: Path | Written, *, profile: str | None = None, overrides: Sequence[str] = (), seed: int | str | None = None
 ) -> Loaded:
     """The only experiment of a file, read as `load` does. Raises ConfigError for a file with a grid of them too."""
     found = load(path, profile=profile, overrides=overrides, seed=seed)
@@ -93,33 +91,28 @@ def load_experiment(
 
 def read_written(path: Path) -> Written:
     """The content of an experiment file. Raises ConfigError for one that cannot be read or is not YAML."""
-    document = parse_document(_read(path), str(path))
-    return Written(value=document.value, base=path.parent, name=str(path), lines=document.lines)
-
-
-def _read(path: Path) -> bytes:
-    """The bytes of the file, at most one more than allowed."""
     try:
-        return read_regular(path, YAML_SIZE_BYTES_MAX + 1)
+        data = read_regular(path, YAML_SIZE_BYTES_MAX + 1)
     except IrregularFileError as fault:
         raise ConfigError(f"{path}: cannot be read: {fault.strerror}; write the experiment to a file") from fault
     except OSError as fault:
         raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}") from fault
+    return replace(parse_document(data, str(path)), base=path.parent)
 
 
-def _profiled(document: Document, source: str, profile: str | None) -> Draft:
-    if not isinstance(document.value, dict):
-        raise config_error([f"{source}:1: {found(document.value)}; an experiment file is a mapping of sections"])
-    base = {key: value for key, value in document.value.items() if key != "profiles"}
-    draft = draft_of(base, document, source)
-    profiles = _profiles(document.value.get("profiles"), draft)
+def _profiled(written: Written, profile: str | None) -> Draft:
+    if not isinstance(written.value, dict):
+        raise config_error([f"{written.name}:1: {found(written.value)}; an experiment file is a mapping of sections"])
+    base = {key: value for key, value in written.value.items() if key != "profiles"}
+    draft = draft_of(base, written)
+    profiles = _profiles(written.value.get("profiles"), draft)
     chosen = profile if profile is not None else base.get("profile", DEFAULT_PROFILE)
     if not isinstance(chosen, str):
         raise draft_error(draft, [Problem(("profile",), f"{found(chosen)}; allowed: the name of a profile")])
     if chosen not in profiles:
         where = "--profile" if profile is not None else f"{draft.locate(('profile',))}: profile"
         raise config_error([f"{where}: there is no profile {chosen!r}{suggestion(chosen, profiles)}"])
-    overlay = draft_of(profiles[chosen], document, source, ("profiles", chosen))
+    overlay = draft_of(profiles[chosen], written, ("profiles", chosen))
     draft = overlaid(draft, overlay)
     return with_value(draft, ("profile",), chosen, "--profile") if profile is not None else draft
 
@@ -134,7 +127,7 @@ def _profiles(value: JsonValue, draft: Draft) -> dict[str, JsonObject]:
 def _wrong_profiles(value: JsonValue) -> Iterator[Problem]:
     if not isinstance(value, dict | None):
         yield Problem(("profiles",), f"{found(value)}; allowed: a mapping of names to overlays")
-    allowed = [*(key for key in Experiment.model_fields if key != "profile"), GRID_KEY]
+    allowed = [*SHORT, *(key for key in Experiment.model_fields if key != "profile"), GRID_KEY]
     for name, overlay in as_object(value).items():
         if not isinstance(overlay, dict | None):
             yield Problem(("profiles", name), f"{found(overlay)}; allowed: a mapping of sections")

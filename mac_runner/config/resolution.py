@@ -14,14 +14,13 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from mac_runner.config.document import YAML_DEPTH_MAX, Document, as_object
-from mac_runner.config.experiment import Experiment
-from mac_runner.config.materials import MaterialError, with_materials
-from mac_runner.config.named_code import NamedCode
+from mac_runner.config.document import YAML_DEPTH_MAX, Written, as_object
+from mac_runner.config.experiment import SHORT, Experiment
+from mac_runner.config.materials import NamedCode, with_materials
 from mac_runner.config.validation import complaints, inconsistencies, own_settings, without_effect
 from mac_runner.errors import ConfigError
 from mac_runner.flat import value_at
-from mac_runner.problems import Problem, config_error, dotted, suggestion
+from mac_runner.problems import MaterialError, Problem, config_error, dotted, suggestion
 from mac_runner.section import RECORDED, KeyPath, Opener, leaf_fields
 from mac_runner.types import JsonObject, JsonValue
 
@@ -43,13 +42,37 @@ class Draft:
                 return origin
         return self.origins.get((), "")
 
+    def said(self, path: KeyPath) -> str:
+        """The key of a path as it was written: the short one, where that is at the place of the value."""
+        for key, path_in_full in SHORT.items():
+            if path == path_in_full and self.origins.get((key,)) == self.locate(path):
+                return key
+        return dotted(path)
 
-def draft_of(value: JsonObject, document: Document, source: str, prefix: KeyPath = ()) -> Draft:
-    """The part of `document` below `prefix`, whose value is `value`."""
-    start = len(prefix)
-    origins = {path[start:]: f"{source}:{line}" for path, line in document.lines.items() if path[:start] == prefix}
-    origins.setdefault((), source)  # A document written in Python has no lines.
-    return Draft(value=value, origins=origins)
+
+def draft_of(value: JsonObject, written: Written, prefix: KeyPath = ()) -> Draft:
+    """The part of a file below `prefix`, whose value is `value`. Raises ConfigError for a key that is there twice."""
+    start, source = len(prefix), written.name
+    origins = {path[start:]: f"{source}:{line}" for path, line in written.lines.items() if path[:start] == prefix}
+    origins.setdefault((), source)  # What is written in Python has no lines.
+    draft = Draft(value=value, origins=origins)
+    for key, path in SHORT.items():
+        if key in value:
+            draft = _in_full(draft, key, path)
+    return draft
+
+
+def _in_full(draft: Draft, key: str, path: KeyPath) -> Draft:
+    """The draft with the key that a short one is short for."""
+    origin = draft.locate((key,))
+    rest = {other: entry for other, entry in draft.value.items() if other != key}
+    section = rest.get(str(path[0]))
+    if path[1] in as_object(section):
+        text = f"{dotted(path)} ({draft.locate(path)}) says the same; leave one of the two out"
+        raise draft_error(draft, [Problem((key,), text)])
+    found = Draft(value=rest, origins={**draft.origins, (key,): origin})
+    # A section of another form is a problem of its own.
+    return with_value(found, path, draft.value[key], origin) if isinstance(section, dict | None) else found
 
 
 def overlaid(base: Draft, overlay: Draft) -> Draft:
@@ -75,6 +98,8 @@ def resolve_path(value: JsonValue, key: str) -> KeyPath:
     An entry of a list is named by its index or, when it is an agent, by its `agent_id`. A name that holds dots is
     found when an entry has it.
     """
+    if key in SHORT:
+        return SHORT[key]
     path: list[str | int] = []
     here: JsonValue = value
     parts = key.split(".")
@@ -207,7 +232,7 @@ def recorded_draft(draft: Draft) -> Experiment:
 
 def draft_error(draft: Draft, problems: Iterable[Problem]) -> ConfigError:
     """The error that lists the problems, each with its place in the file."""
-    return config_error(f"{draft.locate(path)}: {dotted(path)}: {text}" for path, text in problems)
+    return config_error(f"{draft.locate(path)}: {draft.said(path)}: {text}" for path, text in problems)
 
 
 def _validated(draft: Draft, base: Path, cache: dict[str, object]) -> Experiment:

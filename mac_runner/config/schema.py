@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
-from mac_runner.config.experiment import Experiment
+from mac_runner.config.experiment import SHORT, Experiment
 from mac_runner.config.grid_axes import GRID_KEY, GridSection
 from mac_runner.registry import BACKENDS, section_key
 from mac_runner.section import Section
@@ -64,7 +64,9 @@ def file_schema() -> JsonObject:
     definitions = cast("JsonObject", schema["$defs"])
     properties = cast("JsonObject", schema["properties"])
     cast("JsonObject", definitions["ModelDefinition"])["allOf"] = [_section_rule(backend) for backend in BACKENDS]
+    cast("list[JsonValue]", cast("JsonObject", definitions["AgentDefinition"])["required"]).remove("role")
     _add_grid(properties, definitions)
+    _add_short(schema, properties, definitions)
     overlay = _overlay({"type": "object", "additionalProperties": False, "properties": properties}, definitions)
     del cast("JsonObject", overlay["properties"])["profile"]
     definitions["Overlay"] = {**overlay, "description": "What a profile changes: any part of the file."}
@@ -80,6 +82,23 @@ def file_schema() -> JsonObject:
         "title": "A mac_runner experiment",
         "description": "What is played, who takes part, on which engines, and how often.",
     }
+
+
+def _add_short(schema: JsonObject, properties: JsonObject, definitions: JsonObject) -> None:
+    """The short keys: a file has either one or the key that it is short for."""
+    either: list[JsonValue] = []
+    for key, (section, name) in SHORT.items():
+        reference = cast("JsonObject", properties[str(section)])["$ref"]
+        inside = cast("JsonObject", definitions[str(reference).removeprefix(_REF)])
+        whole = cast("JsonObject", cast("JsonObject", inside["properties"])[str(name)])
+        properties[key] = {**whole, "description": f"{whole['description']} Short for `{section}.{name}`."}
+        in_full: JsonObject = {"required": [section], "properties": {str(section): {"required": [name]}}}
+        if name in (required := cast("list[JsonValue]", inside["required"])):
+            required.remove(name)
+            either.append({"oneOf": [{"required": [key]}, in_full]})
+    sections = {section for section, _ in SHORT.values()}
+    schema["required"] = [key for key in cast("list[JsonValue]", schema["required"]) if key not in sections]
+    schema["allOf"] = either
 
 
 def _add_grid(properties: JsonObject, definitions: JsonObject) -> None:

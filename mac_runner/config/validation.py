@@ -1,17 +1,17 @@
-"""Validation: what must hold between fields, and validation errors in the user's words."""
+"""What must hold between fields, validation errors in the user's words, and where an unknown key belongs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Final, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from mac_runner.config.decoding import decoding_problems
-from mac_runner.config.experiment import Experiment, ModelDefinition
-from mac_runner.config.hints import belongs
+from mac_runner.config.experiment import SHORT, Experiment, ModelDefinition, decoding_of
 from mac_runner.problems import Problem, found, suggestion
 from mac_runner.registry import BACKENDS, WORDINGS, EnvironmentSpec, environment_specs, read_settings, section_key
 from mac_runner.section import (
@@ -25,7 +25,9 @@ from mac_runner.section import (
     KeyPath,
     Opener,
     Settings,
+    is_collection,
     place_at,
+    section_of,
 )
 from mac_runner.spec import MODELS, SETTINGS, STEP_LIMIT_S
 from mac_runner.types import EFFORT_KEYS, JsonValue
@@ -35,7 +37,7 @@ def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
     """Every rule between fields that `experiment` breaks."""
     for name, definition in experiment.model_definitions.items():
         yield from _backend_sections(name, definition)
-        yield from decoding_problems(name, experiment)
+        yield from _decoding(name, experiment)
     yield from _fleet(experiment)
     yield from _agents(experiment)
     yield from _efforts(experiment)
@@ -84,11 +86,51 @@ def _backend_sections(name: str, definition: ModelDefinition) -> Iterator[Proble
                 yield Problem((*path, key, *below), text)
 
 
+def idle_agents(experiment: Experiment) -> dict[str, Problem]:
+    """The agent definitions that take part in no conversation, with what to do about it."""
+    settings = experiment.environment_settings
+    if settings is None:
+        return {}
+    idle = experiment.spec.idle(experiment, settings)
+    return {
+        agent.agent_id: Problem(("agent_definitions", index), f"{agent.agent_id!r} {idle[agent.agent_id]}")
+        for index, agent in enumerate(experiment.agent_definitions)
+        if agent.agent_id in idle
+    }
+
+
 def idle_fleet(experiment: Experiment) -> Iterator[Problem]:
     """The section `fleet` where no model uses it. Of a grid, another combination may use it."""
     if experiment.fleet is not None and all(one.backend != "fleet" for one in experiment.model_definitions.values()):
         text = "no model has the backend 'fleet', so it changes nothing; leave it out, or write it into the profile"
         yield Problem(("fleet",), f"{text} whose models use it")
+
+
+def _decoding(name: str, experiment: Experiment) -> Iterator[Problem]:
+    """What model `name` asks of its decoding and cannot have."""
+    definition, path = experiment.model_definitions[name], ("model_definitions", name)
+    spec = definition.known_spec
+    if spec is None or not definition.has_settings:
+        return  # A problem of its own.
+    can, asked = spec.constrains(definition.backend_settings), definition.constrained_decoding
+    if asked == "json_object" and asked not in can:
+        text = f"the backend {definition.backend!r} cannot hold replies to a form with these settings; leave it out"
+        yield Problem((*path, "constrained_decoding"), text)
+    environment = experiment.conversation_config.environment
+    known = experiment.known_spec
+    form = definition.reply_form
+    if form is None or known is None:
+        return
+    forms = known.reply_forms
+    key = (*path, "reply_form")
+    if form not in forms:
+        others = f"asks for {forms[0]} alone" if forms else "asks for no form of reply"
+        yield Problem(key, f"{found(form)}; the environment {environment!r} {others}; leave it out")
+    elif spec.policy(definition.backend_settings) is not None and form != forms[0]:
+        yield Problem(key, f"{found(form)}; scripted players write {forms[0]}; leave it out")
+    elif form == "markup" and (decoding := decoding_of(definition)) != "none":
+        text = f"{found(form)}; `constrained_decoding: {decoding}` holds replies to JSON; set that to none as well"
+        yield Problem(key, text)
 
 
 def _fleet(experiment: Experiment) -> Iterator[Problem]:
@@ -144,37 +186,20 @@ def _efforts(experiment: Experiment) -> Iterator[Problem]:
 
 def _waiting(experiment: Experiment) -> Iterator[Problem]:
     """Unknown ids first; a cycle is looked for among the known ones."""
-    waits = {
-        agent.agent_id: agent.role_specific_config.speak_after_within_round for agent in experiment.agent_definitions
-    }
-    for index, agent in enumerate(experiment.agent_definitions):
-        path = ("agent_definitions", index, "role_specific_config", "speak_after_within_round")
+    agents = {agent.agent_id: (index, agent) for index, agent in enumerate(experiment.agent_definitions)}
+    key = ("role_specific_config", "speak_after_within_round")
+    for index, agent in agents.values():
         for place, other in enumerate(agent.role_specific_config.speak_after_within_round):
-            if other not in waits:
-                yield Problem((*path, place), f"there is no agent {other!r}{suggestion(other, waits)}")
-    if cycle := _cycle(waits):
-        index = next(i for i, agent in enumerate(experiment.agent_definitions) if agent.agent_id == cycle[0])
-        path = ("agent_definitions", index, "role_specific_config", "speak_after_within_round")
-        yield Problem(path, f"agents wait for each other: {' -> '.join(cycle)}; none could begin")
-
-
-def _cycle(waits: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """A cycle as `a, b, a`, or nothing. Walked with an explicit stack: the chain may be as long as the file."""
-    done: set[str] = set()
-    for start in waits:
-        trail: dict[str, Iterator[str]] = {} if start in done else {start: iter(waits[start])}
-        while trail:
-            agent = next(reversed(trail))
-            other = next(trail[agent], None)
-            if other is None:
-                done.add(agent)
-                del trail[agent]
-            elif other in trail:
-                members = list(trail)
-                return (*members[members.index(other) :], other)
-            elif other not in done and other in waits:
-                trail[other] = iter(waits[other])
-    return ()
+            if other not in agents:
+                text = f"there is no agent {other!r}{suggestion(other, agents)}"
+                yield Problem(("agent_definitions", index, *key, place), text)
+    try:
+        waits = {name: agent.role_specific_config.speak_after_within_round for name, (_, agent) in agents.items()}
+        TopologicalSorter(waits).prepare()
+    except CycleError as fault:
+        circle = fault.args[1][::-1]
+        text = f"agents wait for each other: {' -> '.join(circle)}; none could begin"
+        yield Problem(("agent_definitions", agents[circle[0]][0], *key), text)
 
 
 def _groups(experiment: Experiment) -> Iterator[Problem]:
@@ -289,10 +314,15 @@ def _text(path: KeyPath, errors: list[ErrorDetails], root: type[Settings]) -> st
     kind = errors[0]["type"]
     if kind == "extra_forbidden":
         section = place_at(root, path[:-1]).section
-        beside = suggestion(str(path[-1]), section.model_fields if section else ())
+        known = [] if section is None else [*section.model_fields, *(SHORT if section is Experiment else ())]
+        beside = suggestion(str(path[-1]), known)
         return f"unknown key{belongs(path, root) or beside}"
     if kind == "missing":
-        return "is missing"
+        whole = [
+            key for key in SHORT if root is Experiment and SHORT[key][: len(path)] == path and key != "description"
+        ]
+        short = " and ".join(f"`{key}:`" for key in whole)
+        return f"is missing; write {short} at the top of the file" if short else "is missing"
     if kind == FILE:
         return str(errors[0]["ctx"]["flaw"])
     words = dict.fromkeys(allowed(error["type"], error.get("ctx", {})) or "another value" for error in errors)
@@ -319,3 +349,62 @@ def allowed(kind: str, context: Mapping[str, object]) -> str | None:
 def _found(error: ErrorDetails) -> JsonValue:
     value: JsonValue = error["input"]
     return value
+
+
+_PLACES_MAX: Final = 6
+_NEAR: Final = 0.85
+"""How alike two names are of which one is taken for a slip of the other."""
+
+_IN_PYTHON: Final = frozenset({"max_lag", "max_policy_lag", "max_staleness", "policy", "staleness"})
+"""What only a trainer in Python can set."""
+
+
+def belongs(path: KeyPath, root: type[Settings]) -> str:
+    """Where the unknown key at a path belongs, in words; empty where nothing of the schema is like it.
+
+    Of several places those nearest to where it was written count. A name that is near to another key beside it is a
+    slip, and is left to the list of allowed keys.
+    """
+    name = str(path[-1])
+    if name in _IN_PYTHON:
+        return "; a trainer gives it in Python: mac_runner.stream(..., policy=Policy(MODEL, max_lag=2, batch=64))"
+    keys = [*_keys(root, ())]
+    names = {key[-1] for key in keys} - {"[]", "NAME"}
+    parent = _general(path[:-1], keys)
+    beside = [key[-1] for key in keys if key[:-1] == parent]
+    wanted = name if name in names else ""
+    if not wanted:
+        (wanted,) = get_close_matches(name, sorted(names), n=1, cutoff=_NEAR) or ("",)
+        if not wanted or get_close_matches(name, [*beside, wanted], n=1) != [wanted] or wanted in beside:
+            return ""
+    places = [key for key in keys if key[-1] == wanted]
+    nearest = max(_shared(key, parent) for key in places)
+    near = [".".join(key).replace(".[]", "[]") for key in places if _shared(key, parent) == nearest]
+    more = "" if len(near) <= _PLACES_MAX else ", and elsewhere"
+    return f"; it belongs at {' or '.join(near[:_PLACES_MAX])}{more}"
+
+
+def _keys(section: type[Settings], prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Every key below a section; `[]` and `NAME` replace the entries of a collection."""
+    for name, field in section.model_fields.items():
+        here = (*prefix, name)
+        yield here
+        if (below := section_of(field.annotation)) is not None:
+            if is_collection(field.annotation):
+                here = (*here, "[]" if get_origin(field.annotation) is tuple else "NAME")
+            yield from _keys(below, here)
+
+
+def _general(path: KeyPath, keys: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """A path with `[]` and `NAME` in place of the entries of collections."""
+    known = {key[:length] for key in keys for length in range(len(key) + 1)}
+    general: tuple[str, ...] = ()
+    for part in path:
+        following = ((*general, part) for part in (str(part), "[]", "NAME"))
+        general = next((each for each in following if each in known), (*general, str(part)))
+    return general
+
+
+def _shared(key: tuple[str, ...], parent: tuple[str, ...]) -> int:
+    """How many parts a key begins with that the other begins with too."""
+    return next((n for n, (one, other) in enumerate(zip(key, parent, strict=False)) if one != other), len(parent))

@@ -140,7 +140,8 @@ SPEC = EnvironmentSpec(
     settings=EchoConfig,
     description="Settings of the environment `echo`.",
     build=EchoEnvironment,
-    ignored=lambda experiment, _settings: ignored_settings(experiment, role="participant", keys=_IGNORED),
+    role="participant",
+    ignored=lambda experiment, _settings: ignored_settings(experiment, _IGNORED),
     needs="rounds",
     reward_names=(),
 )

@@ -86,7 +86,8 @@ def _spec_of_class(name: str, kind: type[Any]) -> EnvironmentSpec[Any]:
             names=tuple(getattr(kind, "names", NAMES)),
             rewards=getattr(kind, "rewards", None),
         ),
-        ignored=lambda experiment, _settings: ignored_settings(experiment, role="player", keys=_IGNORED),
+        role="player",
+        ignored=lambda experiment, _settings: ignored_settings(experiment, _IGNORED),
     )
 
 

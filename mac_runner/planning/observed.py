@@ -17,11 +17,18 @@ from typing import Final
 from mac_runner.backends.base import lookahead_for
 from mac_runner.bottleneck import usage_of
 from mac_runner.config import ModelDefinition
-from mac_runner.config.materials import MaterialError, read_calibrations
 from mac_runner.errors import ConfigError
-from mac_runner.latency import CHARS_PER_TOKEN, Calibration, CalibrationChoice, Calibrations, StepModel
+from mac_runner.latency import (
+    CHARS_PER_TOKEN,
+    Calibration,
+    CalibrationChoice,
+    Calibrations,
+    StepModel,
+    read_calibrations,
+)
 from mac_runner.planning.engine import KV_TOKENS_UNKNOWN, STEP_TOKENS, EngineModel
 from mac_runner.planning.fit import SAMPLES_MIN, Stay, fit
+from mac_runner.problems import MaterialError
 from mac_runner.runs.engines import Engine, checkpoint_of, tensor_parallel_of
 from mac_runner.runs.recorded import recorded_only
 from mac_runner.store import Run

@@ -147,8 +147,9 @@ def server_experiment(base_url: str, model: str) -> Written:
     """The smallest experiment with a model behind a server."""
     settings: JsonObject = {"model": model, "base_urls": [base_url], "max_in_flight": SLOTS_MAX}
     value: JsonObject = {
-        "experiment_metadata": {"experiment_name": "calibration"},
-        "conversation_config": {"environment": "echo", "conversations": 1},
+        "name": "calibration",
+        "environment": "echo",
+        "conversations": 1,
         "echo": {"rounds": 1},
         "model_definitions": {"server": {"backend": "openai", "openai_config": settings}},
         "agent_definitions": [{"agent_id": "one", "role": "participant", "model": "server"}],

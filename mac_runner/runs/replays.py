@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Final
 
 from mac_runner.config import Experiment
-from mac_runner.config.materials import MaterialError, with_materials
+from mac_runner.config.materials import with_materials
 from mac_runner.environments.base import Conversation, Environment
 from mac_runner.environments.replay import open_turn, receive, replay
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError, RunDirectoryError, boundary
@@ -111,7 +111,7 @@ class Replays:
         for folder in self._folders:
             try:
                 return with_materials(experiment, folder, {})
-            except (MaterialError, ConfigError):
+            except ConfigError:
                 continue  # They are not here, or others are.
         return None
 

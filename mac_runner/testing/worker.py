@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mac_runner.clock import SystemWatchdog, Watchdog
-from mac_runner.config import Experiment, load_experiment
-from mac_runner.config.document import Document, parse_document
-from mac_runner.config.resolution import draft_of, resolved
+from mac_runner.config import Experiment, Written, load_experiment
+from mac_runner.config.document import parse_document
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Conversation, Environment
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError, boundary, said_by
@@ -126,14 +125,15 @@ def _experiment(request: CheckRequest, count: int) -> Experiment:
     """An experiment of so many agents in which the environment is played."""
     names = [*AGENTS, *(f"Agent{number}" for number in range(len(AGENTS) + 1, count + 1))][:count]
     value: JsonObject = {
-        "experiment_metadata": {"experiment_name": "check"},
-        "conversation_config": {"environment": request.target, "conversations": request.conversations},
+        "name": "check",
+        "environment": request.target,
+        "conversations": request.conversations,
         "model_definitions": {"player": {"backend": "scripted", "scripted_config": {"policy": "random"}}},
         "agent_definitions": [{"agent_id": name, "role": "player", "model": "player"} for name in names],
     }
     if request.settings:
         value["settings"] = _settings(request.settings)
-    return _unlimited(resolved(draft_of(value, Document(value=value, lines={}), SOURCE), Path()).experiment)
+    return _unlimited(load_experiment(Written(value=value, name=SOURCE)).experiment)
 
 
 def _unlimited(experiment: Experiment) -> Experiment:

@@ -81,10 +81,8 @@ def _content(lab: Lab, kind: str) -> JsonObject:
 
 def _shipped(file: str, name: str, conversations: int) -> Any:
     content = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
-    content["experiment_metadata"]["experiment_name"] = name
-    content["conversation_config"]["conversations"] = conversations
     content.pop("profiles", None)
-    return content
+    return {**content, "name": name, "conversations": conversations}
 
 
 SEATS: Final = ("constructor", "toString", "hasOwnProperty", "SeatOne", "SeatTwo")

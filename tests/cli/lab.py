@@ -244,7 +244,7 @@ class Lab:
 
     def write(self, content: JsonObject, file: str | None = None) -> str:
         """Write an experiment file; its name."""
-        metadata = content["experiment_metadata"]
+        metadata = content.get("experiment_metadata", {"experiment_name": content.get("name")})
         assert isinstance(metadata, dict)
         name = file or f"{metadata['experiment_name']}.yaml"
         (self.path / name).write_text(yaml.safe_dump(content, sort_keys=False))

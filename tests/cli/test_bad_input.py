@@ -179,7 +179,7 @@ def test_unknown_verb_is_distinguished_from_a_file(at_once: AtOnce) -> None:
 
 
 def test_misplaced_key_at_the_top_is_reported_with_its_section(at_once: AtOnce) -> None:
-    at_once(experiment(), "--set", "conversations=5").refused("at conversation_config.conversations")
+    at_once(experiment(), "--set", "max_retries=5").refused("at retry_config.max_retries")
 
 
 def make_odd(path: Path, kind: str) -> None:

@@ -24,8 +24,7 @@ def moderated(
     example = yaml.safe_load(EXPERIMENT.read_text(encoding="utf-8"))
     assert isinstance(example, dict)
     del example["_grid"]
-    example["experiment_metadata"]["experiment_name"] = "small"
-    example["conversation_config"]["conversations"] = 8
+    example |= {"name": "small", "conversations": 8}
     example["discussion"] |= {"questions": ["q.jsonl"]} | (more or {})
     example["model_definitions"]["panel"] = scripted(policy, capacity=capacity, latency_ms=latency_ms)
     return dict(example)

@@ -71,6 +71,28 @@ def test_labels_name_the_values_of_a_broadcast_in_columns_and_directories() -> N
     assert [one.slug for one in grid.combinations] == ["stop-never", "stop-words"]
 
 
+def test_any_values_may_have_labels() -> None:
+    personas = "{agent_definitions.0.persona: {bold: one who never gives in, shy: one who agrees with the last}}"
+    swept = lay(f"_grid: {{sweep: {personas}}}\n")
+    zipped = lay("_grid: {zip: {size: {small: {game.lobby: classic-7}, large: {game.lobby: classic-10}}}}\n")
+    shared = lay(BROADCAST % ("heat", "agent_definitions.0.temperature", "{cold: 0.0, hot: 1.5}"))
+
+    assert slugs(swept) == ["persona-bold", "persona-shy"]
+    assert experiments(swept)[0].agent_definitions[0].persona == "one who never gives in"
+    assert [dict(one.values) for one in zipped.combinations] == [{"size": "small"}, {"size": "large"}]
+    assert slugs(zipped) == ["size-small", "size-large"]
+    assert [one.agent_definitions[0].temperature for one in experiments(shared)] == [0.0, 1.5]
+    assert [dict(one.values) for one in shared.combinations] == [{"heat": "cold"}, {"heat": "hot"}]
+    assert swept.combinations[1].loaded.locate(("agent_definitions", 0, "persona")) == "trial.yaml:10"
+
+
+def test_a_label_changes_no_identity() -> None:
+    (plain,) = lay("_grid: {sweep: {seed: [1]}}\n").combinations
+    (labelled,) = lay("_grid: {sweep: {seed: {first: 1}}}\n").combinations
+
+    assert (plain.identity, plain.slug, labelled.slug) == (labelled.identity, "seed-1", "seed-first")
+
+
 def test_axes_multiply() -> None:
     grid = lay(
         "_grid:\n"
@@ -103,12 +125,15 @@ def test_a_key_that_only_a_default_fills_can_vary() -> None:
     assert [one.settings_as(GameConfig).flags.sheriff for one in experiments(grid)] == ["binary", "typed"]
 
 
-def test_names_are_the_values_and_have_a_digest_where_these_do_not_fit() -> None:
+def test_names_are_the_values_and_numbers_of_those_that_do_not_fit() -> None:
     grid = lay("_grid: {sweep: {game.lobby: [classic-7, [Sheriff, Godfather]], seed: [1]}}\n")
+    texts = lay("_grid: {sweep: {agent_definitions.0.persona: [null, nurse, one who never gives in, org/model-7]}}\n")
     first, second = grid.combinations
 
     assert first.slug == "lobby-classic-7_seed-1"
-    assert second.slug == f"seed-1_{second.identity[:6]}"
+    assert second.slug == "lobby-2_seed-1"
+    assert slugs(texts)[1:3] == ["persona-nurse", "persona-3"]
+    assert slugs(texts)[3] == f"persona-model-7_{texts.combinations[3].identity[:6]}"
     assert [one.experiment_metadata.experiment_name for one in experiments(grid)] == [
         f"trial-{first.slug}",
         f"trial-{second.slug}",

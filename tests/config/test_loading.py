@@ -82,6 +82,71 @@ def test_load_fills_in_every_default() -> None:
     assert "profiles" not in found.resolved
 
 
+SHORT = """\
+name: trial
+environment: town_of_salem
+conversations: 3
+model_definitions:
+  folk:
+    backend: scripted
+    scripted_config: {policy: random}
+agent_definitions:
+  - {agent_id: player, model: folk}
+"""
+
+
+def test_short_keys_and_the_role_of_a_game_may_be_left_to_it() -> None:
+    short = loaded(SHORT)
+
+    assert short.resolved == loaded(GAME).resolved
+    assert identity_of(short.experiment) == identity_of(loaded(GAME).experiment)
+    assert short.locate(("conversation_config", "conversations")) == "trial.yaml:3"
+    assert loaded(f"{SHORT}conversation_config: {{samples_per_task: 3}}\n").experiment.spec.section == "game"
+
+
+def test_short_keys_are_taken_in_profiles_flags_and_grids() -> None:
+    profiles = "profiles: {more: {conversations: 5, description: x}}\n"
+    counts = (
+        loaded(SHORT + profiles, profile="more"),
+        loaded(GAME + profiles, profile="more"),
+        loaded(SHORT, overrides=["conversations=5"]),
+        loaded(GAME, overrides=["conversation_config.conversations=4", "conversations=5"]),
+    )
+
+    assert {found.experiment.conversation_config.conversations for found in counts} == {5}
+    FILE.write_text(f"{SHORT}_grid: {{sweep: {{seed: [1]}}, derive: {{description: 'on {{environment}}'}}}}\n")
+    grid = load(FILE)
+    assert isinstance(grid, Grid)
+    assert grid.combinations[0].loaded.experiment.experiment_metadata.description == "on town_of_salem"
+
+
+def test_a_short_key_is_refused_where_it_stands_and_beside_the_long_one() -> None:
+    for more, expected in {
+        "conversation_config: {conversations: 3}": "3: conversations: conversation_config.conversations (trial.",
+        "experiment_metadata: {experiment_name: a}": "1: name: experiment_metadata.experiment_name (trial.yaml:10)",
+        "experiment_metadata: []": "10: experiment_metadata: found an empty list; allowed: a mapping",
+        "profiles: {embedded: {nmae: x}}": "10: profiles.embedded.nmae: unknown key",
+    }.items():
+        (line,) = refused(f"{SHORT}{more}\n")
+        assert line.startswith(f"trial.yaml:{expected}")
+    for wrong, expected in {
+        "conversations: 0": "3: conversations: found 0; allowed: at least 1",
+        "": "2: conversation_config.conversations: is missing; write `conversations:` at the top of the file",
+    }.items():
+        assert refused(SHORT.replace("conversations: 3", wrong))[0].startswith(f"trial.yaml:{expected}")
+
+
+def test_schema_takes_short_keys_or_long_ones_and_not_both() -> None:
+    for text, is_right in {
+        SHORT: True,
+        f"{SHORT}conversation_config: {{samples_per_task: 3}}\n": True,
+        f"{SHORT}conversation_config: {{conversations: 3}}\n": False,
+        SHORT.replace("name: trial\n", ""): False,
+        SHORT.replace("conversations: 3", "conversations: few"): False,
+    }.items():
+        assert is_valid(text) is is_right, text
+
+
 def test_resolved_config_gives_the_experiment_again() -> None:
     for profile in (None, "embedded", "small", "server", "blank"):
         found = loaded(GAME + PROFILES, profile=profile)

@@ -10,7 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.backends.testing import NANO_ARGS
 from mac_runner.config import Experiment, recorded
-from mac_runner.config.testing import GRID_COMBINATIONS_MAX, SYNONYMS, belongs, parse_document
+from mac_runner.config.testing import GRID_COMBINATIONS_MAX, belongs, parse_document
 from mac_runner.problems import CONFIG_PROBLEMS_MAX
 from mac_runner.section import leaf_fields
 from mac_runner.serve import main
@@ -99,16 +99,10 @@ MISPLACED = (
     "temperature",
     "discussion.temperature",
     "discussion.choice_format",
-    "choice_display_format",
-    "questions_file",
     "lobby",
-    "agents",
-    "agent_definitions.0.max_new_tokens",
     "agent_definitions.0.speak_after_within_round",
     "game.max_retries",
     "game.temprature",
-    "model_definitions.folk.model_path",
-    "agent_definitions.0.model_path",
     # A slip beside its key and a key like no other get the allowed keys.
     "retry_config.max_retires",
     "game.calender",
@@ -378,12 +372,6 @@ def test_the_hint_of_every_leaf_at_the_top_names_its_place_and_every_synonym_lea
 
     assert len(leaves) > 100
     assert unnamed == []
-    assert [word for word in SYNONYMS if not belongs((word,), Experiment)] == []
-
-
-def test_a_name_of_another_tool_is_taken_for_the_key_of_its_own_section_first() -> None:
-    assert belongs(("discussion", "rounds"), Experiment) == "; it belongs at discussion.max_rounds"
-    assert belongs(("rounds",), Experiment) == "; it belongs at echo.rounds"
 
 
 def test_each_flag_of_mac_serve_is_set_by_the_fleet_or_open_to_the_user() -> None:

@@ -55,6 +55,7 @@ SPEC = EnvironmentSpec(
     settings=DiscussionConfig,
     description="Settings of the environment `discussion`.",
     build=_build,
+    role="participant",
     needs="questions or topics",
     check=rule_problems,
     materials=with_materials,

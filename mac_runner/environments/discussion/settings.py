@@ -22,7 +22,7 @@ from rapidfuzz import process
 
 from mac_runner.environments.discussion.questions import QUESTIONS_MAX, Question, read_questions, topic_question
 from mac_runner.errors import ConfigError
-from mac_runner.problems import Problem, suggestion
+from mac_runner.problems import MaterialError, Problem, read_named, read_template, suggestion
 from mac_runner.section import (
     DIGEST_PATTERN,
     IDENTITY,
@@ -108,8 +108,6 @@ def _selection_problems(selection: QuestionSelection) -> Iterator[Problem]:
 
 
 def _refused(problems: Iterable[Problem]) -> Exception:
-    from mac_runner.config.materials import MaterialError  # The config imports this module.
-
     first, *more = problems
     return MaterialError(first.path, first.text, *more)
 
@@ -440,8 +438,6 @@ def with_materials(discussion: DiscussionConfig, base: Path, banks: dict[str, ob
     `banks` keeps questions by their digest, so that combinations of a grid parse them once. Raises MaterialError for a
     file that cannot be used, and ConfigError naming every bad line.
     """
-    from mac_runner.config.materials import read_named, read_template
-
     prompt, asked = discussion.prompt, discussion.questions
     if prompt.template_file is not None:
         text = read_template(base / prompt.template_file, ("discussion", "prompt", "template_file"), prompt.template)

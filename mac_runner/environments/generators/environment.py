@@ -230,7 +230,8 @@ def generator_spec(
         build=lambda experiment: generator_environment(experiment, section, game),
         needs=needs,
         check=check,
-        ignored=lambda experiment, _settings: ignored_settings(experiment, role="player", keys=_IGNORED),
+        role="player",
+        ignored=lambda experiment, _settings: ignored_settings(experiment, _IGNORED),
         honours=("system",),
         results=game.results,
     )

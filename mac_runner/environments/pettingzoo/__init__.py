@@ -30,7 +30,8 @@ def spec_of(game: str) -> EnvironmentSpec[PettingzooConfig]:
         description="Settings of a game with the AEC interface of PettingZoo.",
         build=lambda experiment: _build(experiment, game),
         check=_check,
-        ignored=lambda experiment, _settings: ignored_settings(experiment, role="player", keys=IGNORED),
+        role="player",
+        ignored=lambda experiment, _settings: ignored_settings(experiment, IGNORED),
         reward_names=("won", "rewards"),
     )
 

@@ -29,7 +29,8 @@ def spec_of(game: str) -> EnvironmentSpec[TextarenaConfig]:
         settings=TextarenaConfig,
         description="Settings of a game of TextArena.",
         build=lambda experiment: _build(experiment, game),
-        ignored=lambda experiment, _settings: ignored_settings(experiment, role="player", keys=IGNORED),
+        role="player",
+        ignored=lambda experiment, _settings: ignored_settings(experiment, IGNORED),
         reward_names=("won", "rewards"),
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig
-from mac_runner.problems import Problem
+from mac_runner.problems import Problem, read_template
 from mac_runner.registry import EnvironmentSpec, Planned, Variant, ignored_settings
 
 if TYPE_CHECKING:
@@ -46,15 +46,15 @@ def _with_materials(game: GameConfig, base: Path, _cache: dict[str, object], _se
 
     Raises MaterialError for a file that cannot be used.
     """
-    from mac_runner.config.materials import read_template, with_calibration
     from mac_runner.environments.town_of_salem.roles import ROLES
 
     if game.roles is None:
         game = game.model_copy(update={"roles": tuple(ROLES)})
 
-    latency = with_calibration(game.latency, base, ("game", "latency"))
-    if latency is not game.latency:
-        game = game.model_copy(update={"latency": latency})
+    latency = game.latency
+    if (choice := latency.calibration) is not None:
+        times = choice.times(latency.quantum, latency.model_fields_set, base, ("game", "latency"))
+        game = game.model_copy(update={"latency": latency.model_copy(update=times)})
     if game.template_file is None:
         return game
     key = ("game", "template_file")
@@ -81,7 +81,7 @@ def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
 
 
 def _ignored(experiment: Experiment, _game: GameConfig) -> Iterator[Problem]:
-    return ignored_settings(experiment, role=ROLE, keys=_IGNORED)
+    return ignored_settings(experiment, _IGNORED)
 
 
 def _idle(experiment: Experiment, game: GameConfig) -> Mapping[str, str]:
@@ -117,6 +117,7 @@ SPEC = EnvironmentSpec(
     settings=GameConfig,
     description="Settings of the environment `town_of_salem`; all of them have defaults.",
     build=_build,
+    role=ROLE,
     check=_check,
     ignored=_ignored,
     idle=_idle,

@@ -24,8 +24,7 @@ EXAMPLE = ROOT / "experiments" / "bbq_identity.yaml"
 def shortened(**changes: JsonValue) -> JsonObject:
     """The example with half as many settings and a tenth of the discussions."""
     example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
-    example["experiment_metadata"]["experiment_name"] = "small"
-    example["conversation_config"]["conversations"] = 20
+    example |= {"name": "small", "conversations": 20}
     example["discussion"]["questions"] = ["q.jsonl"]
     del example["_grid"]["broadcast"]["moderator"]
     example["report"] = {

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from mac_runner.config import Experiment
-from mac_runner.config.testing import MaterialError
 from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.discussion.testing import (
     BiasItem,
@@ -32,6 +31,7 @@ from mac_runner.environments.discussion.testing import (
 )
 from mac_runner.errors import ConfigError
 from mac_runner.plan import plan_tasks
+from mac_runner.problems import MaterialError
 from mac_runner.types import JsonObject, JsonValue
 from tests.environments.discussion.table import BBQ, BUS, agent, read_by, reply, result, talk
 
