@@ -31,6 +31,8 @@ from mac_runner.planning.forecast import CLIENT_MS, TURNS_MAX, CriticalPath, For
 from mac_runner.planning.observed import FileCalibration, Measured, RunCalibration, engine_model
 from mac_runner.runs.engines import Engine, plan_engines, tensor_parallel_of
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
+from mac_runner.scheduler import Source
+from mac_runner.scheduler.attempt import Unrecorded
 from mac_runner.store import Run, replies_of, task_of
 from mac_runner.types import Prompt, Reply, Request, Task, stable_hash
 
@@ -292,16 +294,15 @@ class _Planned:
                 seed = stable_hash(setup.experiment.seed, "resampling", resampling) % (1 << 31)
                 experiment = setup.experiment.model_copy(update={"seed": seed})
                 tasks = replace(setup, loaded=replace(setup.loaded, experiment=experiment)).tasks
-        return Load(
+        source = Source(
             environment=environment,
             environment_name=setup.environment_name,
             experiment_name=setup.name,
-            tasks=tasks,
             engines=self._plan.served[setup.slug],
+            recorder=Unrecorded(),
             retry=setup.experiment.retry_config,
-            replies=replies,
-            beginnings=first_prompts,
         )
+        return Load(source=source, tasks=tasks, replies=replies, beginnings=first_prompts)
 
     def _recorded_of(self, setup: Setup, runs: Sequence[Run]) -> list[Recorded]:
         """The conversations of the calibration that are of this very experiment; none where a player is asked for."""

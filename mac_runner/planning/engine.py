@@ -11,13 +11,13 @@ from typing import Final, TypeAlias
 
 from mac_runner.backends.base import Backend, uncharged
 from mac_runner.backends.http.endpoints import Endpoint, Endpoints, Line
-from mac_runner.config import RetryConfig
-from mac_runner.environments.base import Environment, Policy
+from mac_runner.environments.base import Policy
 from mac_runner.errors import RequestRefusedError, boundary
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
 from mac_runner.plan import Plan
 from mac_runner.planning.lane import BLOCK_TOKENS, KvCache, Lane, Sequence, chain_of, prompt_tokens_of
 from mac_runner.planning.loop import SimulatedClock
+from mac_runner.scheduler import Source
 from mac_runner.types import FinishReason, Prompt, Reply, Request, Timing, TokenCount, stable_hash
 
 KV_TOKENS_UNKNOWN: Final = 1 << 20
@@ -55,13 +55,8 @@ def scripted_replies(
 class Load:
     """The conversations of one experiment, and what is replied in them."""
 
-    environment: Environment
-    environment_name: str
-    experiment_name: str
+    source: Source
     tasks: Plan
-    engines: Mapping[str, str]
-    """For each model, the engine that serves it."""
-    retry: RetryConfig
     replies: ReplySource
     beginnings: tuple[Prompt, ...] = ()
     """Where tasks are copies of few conversations, the first prompts of these.

@@ -10,11 +10,11 @@ a calibration has several.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
 from statistics import median
-from typing import Final
+from typing import Final, TypeAlias
 
 from mac_runner.errors import ConfigError
 from mac_runner.latency import StepModel
@@ -25,6 +25,8 @@ _FITS: Final = 3
 _PASSES: Final = 20
 _LEAST: Final = 0.02
 """The least share of the time between two moments that is taken for decoding at first."""
+
+_Counts: TypeAlias = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,29 +66,27 @@ def fit(stays: Sequence[Stay]) -> tuple[StepModel, float]:
     return StepModel(**{name: float(f"{1000 * x:.4g}") for name, x in zip(names, found, strict=True)}), error
 
 
-def _counted(stays: Sequence[Stay], prompt_token_s: float) -> Iterator[tuple[float, float, float, float]]:
-    """For each stay its steps, and what all requests beside it decode, read of prompts and of context during it.
-
-    `prompt_token_s` is what the fit before found: the time in which a prompt is read has few steps.
-    """
+def _counted(stays: Sequence[Stay], prompt_token_s: float) -> list[_Counts]:
+    """The counts of each stay. `prompt_token_s` is what the fit before found."""
     groups: dict[Hashable, list[Stay]] = {}
     for stay in sorted(stays, key=lambda stay: stay.sent_s):
         groups.setdefault(stay.beside, []).append(stay)
-    steps = {key: _Steps(of, prompt_token_s) for key, of in groups.items()}
-    longest_s = {key: max(stay.seconds for stay in of) for key, of in groups.items()}
-    for stay in stays:
-        key = stay.beside
-        yield _counts_of(stay, groups[key], longest_s[key], steps[key])
+    engines = {key: _Engine(of, prompt_token_s) for key, of in groups.items()}
+    return [engines[stay.beside].counts(stay) for stay in stays]
 
 
-class _Steps:
-    """How many steps an engine had made at each moment at which a request was sent or answered.
+class _Engine:
+    """The requests of one engine, and how many steps it had made at each moment at which one was sent or answered.
 
-    Each request gets one token a step. So the steps between two moments are spread evenly over the time at first, and
-    then fitted to the tokens of one request after the other until all agree.
+    Each request gets one token a step. So the steps between two moments are spread evenly over the time at first, with
+    few in the time in which a prompt is read, and then fitted to the tokens of one request after the other until all
+    agree.
     """
 
     def __init__(self, stays: Sequence[Stay], prompt_token_s: float) -> None:
+        """`stays` in the order in which they were sent."""
+        self._stays = stays
+        self._longest_s = max(stay.seconds for stay in stays)
         moments = sorted({moment for stay in stays for moment in (stay.sent_s, stay.answered_s)})
         at = {moment: number for number, moment in enumerate(moments)}
         rate = sum(stay.completion_tokens for stay in stays) / sum(stay.seconds for stay in stays)
@@ -104,26 +104,26 @@ class _Steps:
                 steps[begin:end] = [count * factor for count in steps[begin:end]]
         self._made = dict(zip(moments, accumulate(steps, initial=0.0), strict=True))
 
-    def between(self, before_s: float, after_s: float) -> float:
+    def counts(self, stay: Stay) -> _Counts:
+        """The steps of a stay, and what all requests decode, read of prompts and of context during it."""
+        decoded = read = context = 0.0
+        for other in self._stays:
+            if other.sent_s >= stay.answered_s:
+                break
+            if other.sent_s < stay.sent_s - self._longest_s or other.answered_s <= stay.sent_s:
+                continue
+            behind = self._steps(stay.sent_s, other.sent_s)
+            shared = self._steps(max(stay.sent_s, other.sent_s), min(stay.answered_s, other.answered_s))
+            decoded += shared
+            context += shared * (other.prompt_tokens + max(0.0, -behind) + shared / 2)
+            # A prompt is read in the next step after its sending; the chance that this is a step of the stay.
+            seen = 1 + behind if behind <= 0 else self._steps(other.sent_s, stay.answered_s)
+            read += other.read_tokens * min(1.0, max(0.0, seen))
+        return float(stay.completion_tokens), decoded, read, context
+
+    def _steps(self, before_s: float, after_s: float) -> float:
         """The steps from one moment to a later one; negative where it is earlier."""
         return self._made[after_s] - self._made[before_s]
-
-
-def _counts_of(stay: Stay, group: Sequence[Stay], longest_s: float, steps: _Steps) -> tuple[float, float, float, float]:
-    decoded = read = context = 0.0
-    for other in group:
-        if other.sent_s >= stay.answered_s:
-            break
-        if other.sent_s < stay.sent_s - longest_s or other.answered_s <= stay.sent_s:
-            continue
-        behind = steps.between(stay.sent_s, other.sent_s)
-        shared = steps.between(max(stay.sent_s, other.sent_s), min(stay.answered_s, other.answered_s))
-        decoded += shared
-        context += shared * (other.prompt_tokens + max(0.0, -behind) + shared / 2)
-        # A prompt is read in the next step after its sending; the chance that this is a step of the stay.
-        seen = 1 + behind if behind <= 0 else steps.between(other.sent_s, stay.answered_s)
-        read += other.read_tokens * min(1.0, max(0.0, seen))
-    return float(stay.completion_tokens), decoded, read, context
 
 
 def non_negative_least_squares(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> list[float]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, zip_longest
@@ -27,7 +27,7 @@ from mac_runner.planning.engine import AloneEngine, Client, EngineModel, Load, M
 from mac_runner.planning.loop import SimulatedClock, simulate
 from mac_runner.scheduler import Job, Progress, Source, run_pooled
 from mac_runner.scheduler.attempt import Unrecorded
-from mac_runner.types import TokenCount
+from mac_runner.types import Task, TokenCount
 
 Limit: TypeAlias = Literal["client", "kv", "engine", "gating"]
 """What holds a run back first: the runner's own CPU, the KV cache of an engine, the speed of an engine, or turns that
@@ -128,7 +128,7 @@ class Study:
 
     @property
     def by_experiment(self) -> dict[str, Load]:
-        return {load.experiment_name: load for load in self.loads}
+        return {load.source.experiment_name: load for load in self.loads}
 
     @property
     def conversations(self) -> int:
@@ -222,7 +222,7 @@ class _Work:
     def __init__(self, study: Study, wanted: int, progress: Progress, sums: Callable[[], _Sums] | None = None) -> None:
         self.taken = 0
         self._wanted, self._progress, self._sums = wanted, progress, sums
-        each = [_jobs(load) for load in study.loads]
+        each = [map(partial(_job, load), load.tasks()) for load in study.loads]
         mixed = (job for row in zip_longest(*each) for job in row if job is not None)
         self._jobs = chain(*each) if wanted >= study.conversations else mixed
         self._open_max = 0
@@ -255,16 +255,8 @@ class _Work:
         """Count nothing: the scheduler does."""
 
 
-def _jobs(load: Load) -> Iterator[Job]:
-    source = Source(
-        environment=load.environment,
-        environment_name=load.environment_name,
-        experiment_name=load.experiment_name,
-        engines=load.engines,
-        recorder=Unrecorded(),
-        retry=load.retry,
-    )
-    return (Job(source, task, ()) for task in load.tasks())
+def _job(load: Load, task: Task) -> Job:
+    return Job(load.source, task, ())
 
 
 async def _run(work: _Work, backends: Mapping[str, Backend], progress: Progress) -> float:

@@ -29,6 +29,7 @@ from mac_runner.latency import (
 from mac_runner.planning.engine import KV_TOKENS_UNKNOWN, STEP_TOKENS, EngineModel
 from mac_runner.planning.fit import SAMPLES_MIN, Stay, fit
 from mac_runner.problems import MaterialError
+from mac_runner.results import number
 from mac_runner.runs.engines import Engine, checkpoint_of, tensor_parallel_of
 from mac_runner.runs.recorded import recorded_only
 from mac_runner.store import Run
@@ -130,8 +131,8 @@ class RunCalibration:
     def _seen(self) -> dict[str, _Seen]:
         """The requests of each model that ended some."""
         seen: dict[str, _Seen] = {}
-        for number, run in enumerate(self._runs):
-            for model, server, chars, stay in _stays(number, run):
+        for index, run in enumerate(self._runs):
+            for model, server, chars, stay in _stays(index, run):
                 seen.setdefault(model, _Seen()).add(server, chars, stay)
         if not seen:
             names = ", ".join(str(run.layout.directory) for run in self._runs)
@@ -176,7 +177,7 @@ class _Seen:
         self.read_tokens += stay.read_tokens
 
 
-def _stays(number: int, run: Run) -> Iterator[tuple[str, str, int, Stay]]:
+def _stays(index: int, run: Run) -> Iterator[tuple[str, str, int, Stay]]:
     """For each reply with counted tokens its model, its server, the characters of its prompt, and its stay.
 
     In a merged run, and in one of several workers, their events are mixed, and wall time is the clock that they share.
@@ -192,7 +193,7 @@ def _stays(number: int, run: Run) -> Iterator[tuple[str, str, int, Stay]]:
         elif turn in chars:
             size, model = chars.pop(turn), str(event.get("model"))
             server = str(event.get("server") or model)
-            stay = _stay(event, (number, session, server), is_mixed=is_mixed)
+            stay = _stay(event, (index, session, server), is_mixed=is_mixed)
             if stay is not None:
                 yield model, server, size, stay
 
@@ -200,12 +201,12 @@ def _stays(number: int, run: Run) -> Iterator[tuple[str, str, int, Stay]]:
 def _stay(event: JsonObject, beside: Hashable, *, is_mixed: bool) -> Stay | None:
     """The stay that ended with an EVENT_INFER_DONE; None where nothing was counted."""
     prompt, completion = _whole(event, "tokens_in"), _whole(event, "tokens_out")
-    took_s = _number(event, "latency_ms") / 1000
+    took_s = (number(event.get("latency_ms")) or 0.0) / 1000
     if not (prompt and completion and took_s > 0):
         return None
-    wall = event.get("time")
-    is_wall = is_mixed and isinstance(wall, str)
-    answered_s = datetime.fromisoformat(str(wall)).timestamp() if is_wall else _number(event, "elapsed_s")
+    wall, answered_s = event.get("time"), number(event.get("elapsed_s")) or 0.0
+    if is_mixed and isinstance(wall, str):
+        answered_s = datetime.fromisoformat(wall).timestamp()
     return Stay(
         beside=beside,
         sent_s=answered_s - took_s,
@@ -230,13 +231,8 @@ def _most_at_once(stays: Sequence[Stay]) -> int:
     return most
 
 
-def _number(event: JsonObject, key: str) -> float:
-    value = event.get(key)
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
 def _whole(event: JsonObject, key: str) -> int:
-    return int(_number(event, key))
+    return int(number(event.get(key)) or 0)
 
 
 def known_calibrations(path: Path, option: str) -> Calibrations:

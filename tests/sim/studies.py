@@ -39,12 +39,15 @@ def study(
     setup = set_up(RunRequest(file=ROOT / f"experiments/{experiment}.yaml", overrides=overrides)).setups[0]
     environment = setup.environment()
     load = Load(
-        environment=environment,
-        environment_name=setup.environment_name,
-        experiment_name=setup.name,
+        source=Source(
+            environment=environment,
+            environment_name=setup.environment_name,
+            experiment_name=setup.name,
+            engines=dict.fromkeys(setup.experiment.model_definitions, "engine"),
+            recorder=Unrecorded(),
+            retry=RetryConfig(),
+        ),
         tasks=setup.tasks,
-        engines=dict.fromkeys(setup.experiment.model_definitions, "engine"),
-        retry=RetryConfig(),
         replies=scripted_replies(environment.policy(policy), chars_per_token=CHARS_PER_TOKEN, tokens_of=tokens_of),
     )
     engine = EngineModel(**{"steps": STEPS, **model})
@@ -53,14 +56,7 @@ def study(
 
 class _AllOf:
     def __init__(self, load: Load) -> None:
-        self.source = Source(
-            environment=load.environment,
-            environment_name=load.environment_name,
-            experiment_name=load.experiment_name,
-            engines=load.engines,
-            recorder=Unrecorded(),
-            retry=load.retry,
-        )
+        self.source = load.source
         self.tasks = load.tasks()
 
     async def take(self) -> Job | None:
