@@ -1,4 +1,4 @@
-"""The three pools and the moves between them: pending (blocked or backing off), ready, in flight.
+"""The three pools and the moves between them: pending (blocked or backing off), pre-departure (ready), in flight.
 
 `Pools` moves turns into and out of each pool and keeps the counts; `state` decides which turn moves when. Each
 turn is in exactly one stage:

@@ -56,7 +56,7 @@ EngineConfig: TypeAlias = Any
 
 
 class Engine(Protocol):
-    """A running engine."""
+    """A running `AsyncLLMEngine`."""
 
     vllm_config: EngineConfig
     engine_core: Any
