@@ -30,7 +30,7 @@ from benchmarks.nano_peers.setting import SIZES, make_random_model, random_promp
 from mac_runner.nano import EngineConfig, SamplingParams, read_model_config
 from mac_runner.nano.base_engine import BaseEngine
 from mac_runner.nano.parallel.launch import make_engine
-from mac_runner.nano.parallel.lockstep import LockstepEngine
+from mac_runner.nano.parallel.replicas import ReplicatedEngine
 from mac_runner.types import JsonValue
 
 CONTESTANTS: dict[str, dict[str, object]] = {
@@ -78,7 +78,7 @@ def step_ms(engine: BaseEngine, directory: Path, batch: int, options: argparse.N
     return 1000 * min(times_s)
 
 
-def round_ms(engine: LockstepEngine) -> tuple[float, float]:
+def round_ms(engine: ReplicatedEngine) -> tuple[float, float]:
     """The median and the quickest time of a round without a step."""
     times_s = list[float]()
     for _ in range(ROUNDS):
@@ -102,7 +102,7 @@ def measure(directory: Path, options: argparse.Namespace) -> dict[str, JsonValue
             for name, engine in engines.items():
                 times_s[name].append(seconds(engine, directory, options))
         lock_step = engines["lock_step"]
-        assert isinstance(lock_step, LockstepEngine)
+        assert isinstance(lock_step, ReplicatedEngine)
         round_median, round_quickest = round_ms(lock_step)
         step = step_ms(engines["one_process"], directory, options.requests // 2, options)
     finally:

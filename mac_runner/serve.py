@@ -121,8 +121,8 @@ def main(
         raise click.UsageError("--open serves all, --api-key-env those with the key: give one of the two")
     try:
         from mac_runner.nano import EngineConfig, NanoError
-        from mac_runner.nano.parallel.follower import leave
         from mac_runner.nano.parallel.launch import follow
+        from mac_runner.nano.parallel.worker import leave
         from mac_runner.nano.parallel.world import world_of
         from mac_runner.nano.server.lifecycle import Address, UnguardedError, serve
     except ModuleNotFoundError as error:

@@ -107,16 +107,15 @@ PLACES: dict[str, set[str]] = {
         "errors.py: BaseException",
         # The island hands what its one thread, or another of its processes, meets to whoever asked; and its library
         # raises nothing more particular.
-        *("nano/async_engine.py: Exception", "nano/parallel/follower.py: Exception", "nano/tokenizer.py: Exception"),
-        *("nano/parallel/replica.py: Exception", "nano/parallel/replicas.py: Exception"),
-        *("nano/parallel/ranks.py: Exception", "nano/weight_transfer.py: Exception"),
+        *("nano/async_engine.py: Exception", "nano/parallel/worker.py: Exception", "nano/tokenizer.py: Exception"),
+        *("nano/parallel/workers.py: Exception", "nano/weight_transfer.py: Exception"),
     },
     # The redactor replaces exceptions before they get to the boundary: their text may contain a key.
     "ask for any exception": {"backends/redaction.py"},
     # Only the command line ends the process.
     "end the process": {"cli/ending.py", "cli/entry.py"},
-    # A second signal; and the follower is a process of its own, and has nothing to give back.
-    "leave at once": {"cli/process.py", "nano/parallel/follower.py"},
+    # A second signal; and a worker is a process of its own, and has nothing to give back.
+    "leave at once": {"cli/process.py", "nano/parallel/worker.py"},
     "print": {"cli/process.py"},
 }
 """Who does what not every module may."""

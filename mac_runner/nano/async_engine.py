@@ -350,7 +350,8 @@ class AsyncEngine:
 
     def _live(self) -> None:
         while not self._is_closing:
-            self._mailbox.perform(waits=not self._is_stepping(), is_closing=lambda: self._is_closing)
+            timeout_s = 0.0 if self._is_stepping() else None
+            self._mailbox.perform(timeout_s=timeout_s, is_closing=lambda: self._is_closing)
             if self._is_stepping():
                 try:
                     self._deliver(self.engine.step_deltas())

@@ -17,7 +17,7 @@ from mac_runner.nano.architecture import ModelConfig, check_layout
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.constraints import GrammarCompiler
-from mac_runner.nano.errors import ConfigError, InvalidRequestError, QueueFullError
+from mac_runner.nano.errors import ConfigError, EngineStoppedError, InvalidRequestError, QueueFullError
 from mac_runner.nano.intake import Intake, PreparedRequest, Prompt
 from mac_runner.nano.runner import Prepared, WeightSync
 from mac_runner.nano.sampling_params import SamplingParams
@@ -237,13 +237,27 @@ class BaseEngine(ABC):
             raise ConfigError("the engine is asleep: wake it up")
         self.state = EngineState.RUNNING
 
-    @abstractmethod
     def sleep(self, *, drop_weights: bool = False) -> None:
         """Give back the memory of the KV cache, and with `drop_weights` of the weights. Nothing may be running."""
+        self._require_alive()
+        was_running = self.state is EngineState.RUNNING
+        if was_running:
+            self.begin_pause("keep")  # From here on no request is admitted.
+        if running := self._num_running():
+            if was_running:
+                self.resume()
+            raise ConfigError(f"{running} requests are running: pause with 'wait' or 'abort' first")
+        self._drop(weights=drop_weights)
+        self.state = EngineState.ASLEEP
 
-    @abstractmethod
     def wake(self) -> None:
         """Be ready again. Dropped weights are read again; if they were ever updated, they must be updated first."""
+        self._require_alive()
+        if self.state is not EngineState.ASLEEP:
+            raise ConfigError(f"the engine is {self.state}, not asleep")
+        self._sync.poll(wait=True)
+        self._restore()
+        self.state = EngineState.RUNNING
 
     @abstractmethod
     def stats(self) -> EngineStats:
@@ -254,8 +268,16 @@ class BaseEngine(ABC):
         """Drop the requests under way and give everything back; may be called twice."""
 
     @abstractmethod
-    def _require_alive(self) -> None:
-        """Raise EngineStoppedError where the engine serves no more requests."""
+    def _check(self) -> None:
+        """Raise RankFailedError where the engine has lost a process that it cannot do without."""
+
+    @abstractmethod
+    def _drop(self, *, weights: bool) -> None:
+        """Give back the memory of the KV cache, and of the weights."""
+
+    @abstractmethod
+    def _restore(self) -> None:
+        """Take it again."""
 
     @abstractmethod
     def _num_waiting(self) -> int:
@@ -270,9 +292,11 @@ class BaseEngine(ABC):
         if self.state is EngineState.DRAINING and not self._num_running():
             self.state = EngineState.PAUSED
 
-    def _require_idle(self) -> None:
-        if running := self._num_running():
-            raise ConfigError(f"{running} requests are running: pause with 'wait' or 'abort' first")
+    def _require_alive(self) -> None:
+        """Raise EngineStoppedError where the engine serves no more requests."""
+        if self.state is EngineState.STOPPED:
+            raise EngineStoppedError("the engine was shut down: make another one")
+        self._check()
 
     def _require_room(self, num_samples: int) -> None:
         waiting, most = self._num_waiting(), self.config.max_waiting

@@ -14,9 +14,9 @@ from mac_runner.nano.cache import make_cache
 from mac_runner.nano.checkpoint import find_model
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.cpu.threads import ThreadPin
-from mac_runner.nano.errors import ConfigError, EngineStoppedError, ModelError
+from mac_runner.nano.errors import ConfigError, ModelError
 from mac_runner.nano.intake import Intake, PreparedRequest
-from mac_runner.nano.parallel.runner import Joined, make_runner
+from mac_runner.nano.parallel.ranks import Joined, make_runner
 from mac_runner.nano.runner import WeightSync
 from mac_runner.nano.sampler import Row, choose
 from mac_runner.nano.sampling_params import SamplingParams
@@ -59,7 +59,6 @@ class InferenceEngine(BaseEngine):
         return sequences[0].request_id
 
     def step_deltas(self) -> list[Delta]:
-        """Like `step`, with every token of the requests that stream."""
         self._require_alive()
         self._threads.check()
         self._sync.poll()
@@ -69,55 +68,37 @@ class InferenceEngine(BaseEngine):
         self._settle()
         return deltas
 
-    def step_along(self, *, admits: bool) -> list[Delta]:
+    def step_along(self) -> list[Delta]:
         """Take a step with replicas that all take it; one without work computes a token of nothing."""
-        self._require_alive()
-        self._threads.check()
-        num_steps = self._batch.counters.steps
-        deltas = self._batch.step(self._sync.version, admits=admits)
-        if self._batch.counters.steps == num_steps:
+        deltas = self.step_deltas()
+        if not (deltas or self._batch.running):
             self._batch.idle()
         return deltas
 
-    def has_work(self, *, admits: bool) -> bool:
+    def has_work(self) -> bool:
         """Whether a step would compute anything."""
-        return bool(self._batch.running or (admits and self._batch.waiting))
-
-    @property
-    def num_threads(self) -> int:
-        """The threads that each process computes with."""
-        return self._threads.count
+        if self.state is EngineState.RUNNING:
+            return self.has_pending()
+        return self.state is EngineState.DRAINING and bool(self._batch.running)
 
     def has_pending(self) -> bool:
-        """Whether any request is unfinished, or finished and not yet returned."""
         return bool(self._batch.waiting or self._batch.running or self._unfetched)
 
     def abort_deltas(self, request_id: int | None = None) -> list[Delta]:
-        """End a request, or all of them; their last deltas."""
         deltas = self._batch.abort(request_id, self._sync.version)
         self._settle()
         return deltas
 
     def flush_cache(self) -> None:
-        """Forget every prefix. An update does not need it."""
         self._batch.cache.flush()
 
-    def sleep(self, *, drop_weights: bool = False) -> None:
-        """Give back the memory of the KV cache, and with `drop_weights` of the weights. Nothing may be running."""
-        self._require_alive()
-        self._require_idle()
-        self.state = EngineState.ASLEEP
+    def _drop(self, *, weights: bool) -> None:
         self._batch.cache.flush()
         self._runner.drop_store()
-        if drop_weights:
+        if weights:
             self._runner.drop_weights()
 
-    def wake(self) -> None:
-        """Be ready again. Dropped weights are read again; if they were ever updated, they must be updated first."""
-        self._require_alive()
-        if self.state is not EngineState.ASLEEP:
-            raise ConfigError(f"the engine is {self.state}, not asleep")
-        self._sync.poll(wait=True)
+    def _restore(self) -> None:
         if not self._runner.has_weights:
             if self._sync.version:
                 raise ModelError(
@@ -125,11 +106,9 @@ class InferenceEngine(BaseEngine):
                 )
             self._runner.replace(self._runner.load(self.directory))
         self._runner.restore_store()
-        self.state = EngineState.RUNNING
 
     def stats(self) -> EngineStats:
-        """How busy the engine is, and what it has done."""
-        self._runner.check()
+        self._check()
         counts, counters = self._batch.cache.counts(), self._batch.counters
         return EngineStats(
             num_waiting=len(self._batch.waiting),
@@ -145,12 +124,7 @@ class InferenceEngine(BaseEngine):
             weight_version=self._sync.version,
         )
 
-    def fail(self, reason: str) -> None:
-        """End the model's other ranks at once, because the engine is over; any thread may call it."""
-        self._runner.fail(reason)
-
     def shutdown(self) -> None:
-        """Drop the requests under way and give everything back; may be called twice."""
         self._sync.close()
         self._batch.abort(None, self._sync.version)
         self._runner.close()
@@ -162,9 +136,7 @@ class InferenceEngine(BaseEngine):
         batch = make_batch([Piece([0], 0, 1, [0])], self.config.block_size)
         choose(self._runner.forward(batch), [Row(params=SamplingParams(temperature=0.0))])
 
-    def _require_alive(self) -> None:
-        if self.state is EngineState.STOPPED:
-            raise EngineStoppedError("the engine was shut down: make another one")
+    def _check(self) -> None:
         self._runner.check()
 
     def _num_waiting(self) -> int:

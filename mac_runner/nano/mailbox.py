@@ -10,19 +10,20 @@ class Mailbox:
     """Commands in the order in which they came. Any thread adds them; the engine's thread runs them between steps."""
 
     def __init__(self) -> None:
-        self._commands = SimpleQueue[Callable[[], None]]()
+        self._commands = SimpleQueue[Callable[[], object]]()
 
-    def put(self, command: Callable[[], None]) -> None:
+    def put(self, command: Callable[[], object]) -> None:
         """Add a command."""
         self._commands.put(command)
 
-    def perform(self, *, waits: bool, is_closing: Callable[[], bool]) -> None:
-        """Run all commands until one closes the engine; with `waits`, wait for the first."""
-        if waits:
-            self._commands.get()()
-        while not is_closing():
+    def perform(self, *, timeout_s: float | None, is_closing: Callable[[], bool]) -> None:
+        """Run all commands until one closes the engine; wait so long for the first, and with None without end."""
+        while True:
             try:
-                command = self._commands.get_nowait()
+                command = self._commands.get(timeout=timeout_s)
             except Empty:
                 return
             command()
+            if is_closing():
+                return
+            timeout_s = 0.0

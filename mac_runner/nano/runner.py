@@ -134,9 +134,6 @@ class ModelRunner:
             raise ConfigError(f"{budget} bytes of KV cache do not hold one block of {per_block}: give it more")
         return count
 
-    def fail(self, reason: str) -> None:
-        """End the other ranks at once, if there are any; any thread may call it."""
-
     def check(self) -> None:
         """Raise EngineStoppedError if it has died; one that runs in this process has not."""
 

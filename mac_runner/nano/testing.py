@@ -17,7 +17,6 @@ from mac_runner.nano.constraints import (
 from mac_runner.nano.cpu.attention import CompiledKVStore
 from mac_runner.nano.cpu.row_kernels import argmax_and_logsumexp, rms_norm
 from mac_runner.nano.errors import ReplicaLostError
-from mac_runner.nano.intake import PreparedRequest
 from mac_runner.nano.model import Linear, can_pack
 from mac_runner.nano.parallel.divergence import (
     MISSING,
@@ -27,7 +26,6 @@ from mac_runner.nano.parallel.divergence import (
     join_digests,
     require_equal,
 )
-from mac_runner.nano.parallel.follower import Follower, Servant, serve
 from mac_runner.nano.parallel.group import (
     ALONE,
     WHOLE,
@@ -42,16 +40,13 @@ from mac_runner.nano.parallel.group import (
     host_store,
     join_store,
 )
-from mac_runner.nano.parallel.launch import make_engine, replica_config
-from mac_runner.nano.parallel.lockstep import LockstepEngine
-from mac_runner.nano.parallel.lockstep_follower import LockstepFollower
+from mac_runner.nano.parallel.launch import make_engine
 from mac_runner.nano.parallel.members import Member
-from mac_runner.nano.parallel.messages import Begin
-from mac_runner.nano.parallel.ranks import Call, Done, pack
-from mac_runner.nano.parallel.replica import serve_leader
+from mac_runner.nano.parallel.ranks import Joined, ParallelRunner, Rank
+from mac_runner.nano.parallel.replica import Replica, play
 from mac_runner.nano.parallel.replicas import Load, ReplicatedEngine, deal
-from mac_runner.nano.parallel.rounds import Admission, Replica, Report, Round
-from mac_runner.nano.parallel.runner import Joined, ParallelRunner
+from mac_runner.nano.parallel.worker import Worker, serve
+from mac_runner.nano.parallel.workers import Call, Workers, pack
 from mac_runner.nano.parallel.world import LOCAL, World, world_of
 from mac_runner.nano.runner import ModelRunner, Prepared
 from mac_runner.nano.sampler import Row, choose

@@ -6,8 +6,8 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
-from dataclasses import replace
+from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -19,25 +19,21 @@ import torch
 
 from mac_runner.nano import AsyncEngine, BaseEngine, EngineConfig, InferenceEngine, SamplingParams, TrainingSample
 from mac_runner.nano.testing import (
-    Begin,
-    Done,
-    Follower,
     Joined,
-    LockstepEngine,
-    LockstepFollower,
     Member,
+    Rank,
+    Replica,
     ReplicatedEngine,
-    Servant,
+    Worker,
     can_pack,
     make_engine,
-    replica_config,
-    serve_leader,
+    serve,
 )
 from tests.nano.tiny_models import VOCAB_SIZE
 from tests.patience import LIMIT_S, descendants, wait_for, wait_for_ends
 from tests.sim.held_steps import HeldSteps
 
-Make = Callable[..., Servant]
+Make = Callable[..., Worker]
 PROMPT = [Random(5).randrange(VOCAB_SIZE) for _ in range(100)]
 SCHEMA = (
     '{"type": "object", "properties": {"a": {"enum": ["x", "yy"]}}, "required": ["a"], "additionalProperties": false}'
@@ -76,30 +72,22 @@ def alone(path: Path, **changes: Any) -> Iterator[InferenceEngine]:
 def replicas(path: Path, **changes: Any) -> Iterator[ReplicatedEngine]:
     """Independent replicas as threads of this process: everything is real but the processes."""
     config = settings(path, **{"data_parallel_size": 2, **changes})
-    with _threads("replica", range(config.data_parallel_size), _lead) as members:
-        begin = Begin(replace(config, data_parallel_size=1))
-        with ReplicatedEngine(config, [(member, begin) for member in members]) as engine:
-            engine.replica_stats()  # Whoever answers has begun all its threads.
-            yield engine
-
-
-@contextmanager
-def lock_step(path: Path, **changes: Any) -> Iterator[LockstepEngine]:
-    """Replicas in lock step as threads of this process."""
-    config = settings(path, **{"data_parallel_size": 2, "data_parallel_mode": "lock_step", **changes})
-    follow = _following(LockstepFollower)
-    with (
-        _threads("replica", range(1, config.data_parallel_size), follow) as members,
-        LockstepEngine(config, replica_config(config), members) as engine,
-    ):
+    numbers = range(config.data_parallel_size)
+    with _threads("replica", numbers, Replica) as members, ReplicatedEngine(config, members) as engine:
+        engine.replica_stats()  # Whoever answers has begun all its threads.
         yield engine
 
 
+def lock_step(path: Path, **changes: Any) -> AbstractContextManager[ReplicatedEngine]:
+    """Replicas in lock step as threads of this process."""
+    return replicas(path, **{"data_parallel_mode": "lock_step", **changes})
+
+
 @contextmanager
-def ranks_as_threads(path: Path, make: Make = Follower, **changes: Any) -> Iterator[InferenceEngine]:
+def ranks_as_threads(path: Path, make: Make = Rank, **changes: Any) -> Iterator[InferenceEngine]:
     """Two ranks of one model, the second as a thread of this process."""
     config = settings(path, tensor_parallel_size=2, **changes)
-    with _threads("rank", [1], _following(make)) as members, InferenceEngine(config, Joined(members)) as engine:
+    with _threads("rank", [1], make) as members, InferenceEngine(config, Joined(members)) as engine:
         yield engine
 
 
@@ -131,7 +119,11 @@ def _group_threads() -> int:
 
 
 @contextmanager
-def _threads(kind: str, numbers: Iterable[int], live: Callable[[Connection, int], None]) -> Iterator[list[Member]]:
+def _threads(kind: str, numbers: Iterable[int], make: Make) -> Iterator[list[Member]]:
+    def live(connection: Connection, number: int) -> None:
+        with closing(connection):
+            serve(connection, partial(make, number))
+
     members, threads = list[Member](), list[Thread]()
     for number in numbers:
         ours, theirs = socket.socketpair()
@@ -144,30 +136,6 @@ def _threads(kind: str, numbers: Iterable[int], live: Callable[[Connection, int]
         for thread in threads:
             thread.join(LIMIT_S)
     assert [thread for thread in threads if thread.is_alive()] == []
-
-
-def _lead(connection: Connection, _: int) -> None:
-    """What the process of an independent replica does."""
-    with closing(connection):
-        serve_leader(connection)
-
-
-def _following(make: Make) -> Callable[[Connection, int], None]:
-    """What the process of a rank does, or of a replica in lock step."""
-
-    def live(connection: Connection, number: int) -> None:
-        with closing(connection), suppress(EOFError, ConnectionError):
-            first = connection.recv()
-            servant = make(number, connection, *first.arguments)
-            try:
-                connection.send(Done(first.number, servant.joined()))
-                servant.run()
-            finally:  # A process ends with all it has; a thread does not.
-                servant._builder.shutdown()
-                if isinstance(servant, LockstepFollower):
-                    servant._engine.shutdown()
-
-    return live
 
 
 def lose(engine: ReplicatedEngine, number: int) -> None:

@@ -26,7 +26,7 @@ from mac_runner.nano import (
 )
 from mac_runner.nano.parallel import rendezvous
 from mac_runner.nano.parallel.world import ALONE
-from mac_runner.nano.testing import LockstepEngine, World, make_engine, world_of
+from mac_runner.nano.testing import World, make_engine, world_of
 from tests.nano.crowds import alone, bits, forbid_farewell, needs_packing, settings
 from tests.nano.tiny_models import make_model, random_state_dict
 from tests.patience import LIMIT_S
@@ -157,12 +157,12 @@ def test_replicas_of_two_hosts_have_the_bits_of_one_process_until_one_is_killed(
     with alone(path) as one:
         expected = bits(one.generate(PROMPTS, PARAMS))
     with other_rank(path, **sizes) as (environ, process), rank_0(path, environ, **sizes) as engine:
-        if isinstance(engine, LockstepEngine):
+        if sizes is TOGETHER:
             samples = engine.generate(PROMPTS, PARAMS)
+            assert all(stats.num_steps for stats in engine.replica_stats())
             process.send_signal(signal.SIGKILL)
             with pytest.raises(RankFailedError, match=r"rank 1 .* gone"):
                 engine.generate(PROMPTS, SamplingParams(max_tokens=8000, ignore_eos=True))
-            assert all(stats.num_steps for stats in engine.replica_stats())
         else:
             assert engine.stats().num_replicas == 2
             numbers = [engine.add_request(prompt, PARAMS) for prompt in PROMPTS]

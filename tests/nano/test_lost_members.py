@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -26,18 +25,18 @@ from mac_runner.nano import (
     RankFailedError,
     SamplingParams,
 )
-from mac_runner.nano.parallel import group, members, ranks, runner
+from mac_runner.nano.parallel import group, members
 from mac_runner.nano.testing import (
-    Follower,
     Member,
     ModelRunner,
     ParallelRunner,
     ReplicaLostError,
     ReplicatedEngine,
     Span,
+    Worker,
+    Workers,
     has_ordered_memory,
     serve,
-    serve_leader,
 )
 from tests.faults.tier import SCALE
 from tests.nano import crowds
@@ -58,12 +57,14 @@ LOCK_STEP = {"data_parallel_size": 2, "data_parallel_mode": "lock_step", "num_bl
 # Ranks, and replicas in lock step: with one all are lost.
 
 
-def process_of(replica: int, rank: int) -> psutil.Process:
-    """The process of a rank; that of the leader is this one."""
-    ours = psutil.Process()
-    followers = [each for each in ours.children() if any("lockstep_follower" in word for word in each.cmdline())]
-    head = followers[0] if replica else ours
-    return next(each for each in head.children() if each not in followers) if rank else head
+def process_of(replica: int | None, rank: int) -> psutil.Process:
+    """The process of a rank, of a replica where there are several. The first rank of a replica is the replica's."""
+    head = psutil.Process() if replica is None else child(psutil.Process(), "replica", replica)
+    return child(head, "rank", rank) if rank else head
+
+
+def child(process: psutil.Process, kind: str, number: int) -> psutil.Process:
+    return next(each for each in process.children() if each.cmdline()[-4:-2] == [kind, str(number)])
 
 
 def assert_over(engine: Any, *named: str) -> RankFailedError:
@@ -80,19 +81,19 @@ def assert_over(engine: Any, *named: str) -> RankFailedError:
 TORCH = {**RANKS, "tensor_parallel_gather": "torch"}
 FOUR, FOUR_PAGED = {**LOCK_STEP, **RANKS, "cache_type": "radix"}, {**LOCK_STEP, **RANKS, "cache_type": "paged"}
 VICTIMS = [
-    pytest.param(TORCH, 0, 1, ("rank 1 (process", "SIGKILL"), False, id="rank"),
-    pytest.param(RANKS, 0, 1, ("rank 1", "SIGKILL"), True, id="rank-at-rest"),
+    pytest.param(TORCH, None, 1, ("rank 1 (process", "SIGKILL"), False, id="rank"),
+    pytest.param(RANKS, None, 1, ("rank 1", "SIGKILL"), True, id="rank-at-rest"),
     pytest.param(LOCK_STEP, 1, 0, ("replica 1", "SIGKILL"), False, id="replica"),
-    pytest.param(FOUR, 1, 1, ("replica 1", "rank 1", "SIGKILL"), True, id="rank-of-a-follower-at-rest"),
-    pytest.param(FOUR, 1, 1, ("replica 1", "rank 1", "SIGKILL"), False, id="rank-of-a-follower"),
-    pytest.param(FOUR_PAGED, 0, 1, ("rank 1", "SIGKILL"), False, id="rank-of-the-leader"),
-    pytest.param(FOUR_PAGED, 1, 0, ("replica 1", "SIGKILL"), False, id="follower"),
+    pytest.param(FOUR, 1, 1, ("replica 1", "rank 1", "SIGKILL"), True, id="rank-of-a-replica-at-rest"),
+    pytest.param(FOUR, 1, 1, ("replica 1", "rank 1", "SIGKILL"), False, id="rank-of-a-replica"),
+    pytest.param(FOUR_PAGED, 0, 1, ("replica 0", "rank 1", "SIGKILL"), False, id="rank-of-the-first"),
+    pytest.param(FOUR_PAGED, 1, 0, ("replica 1", "SIGKILL"), False, id="head-of-ranks"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "replica", "rank", "named", "at_rest"), VICTIMS[: None if SCALE > 1 else 4])
 def test_group_has_the_bits_of_one_process_until_a_member_is_killed_which_ends_all_and_is_named(
-    path: Path, changes: dict[str, Any], replica: int, rank: int, named: tuple[str, ...], at_rest: bool
+    path: Path, changes: dict[str, Any], replica: int | None, rank: int, named: tuple[str, ...], at_rest: bool
 ) -> None:
     """At rest it finds out itself."""
     with processes(path, **changes) as engine:
@@ -105,7 +106,7 @@ def test_group_has_the_bits_of_one_process_until_a_member_is_killed_which_ends_a
             engine.step()
         victim.kill()
         if at_rest:
-            assert (engine._ranks if "replica 1" in named else engine._runner._ranks).is_over.wait(LIMIT_S)
+            assert (engine._runner._ranks if replica is None else engine._workers).is_over.wait(LIMIT_S)
         else:
             with pytest.raises(RankFailedError):
                 finish(engine)
@@ -113,14 +114,14 @@ def test_group_has_the_bits_of_one_process_until_a_member_is_killed_which_ends_a
         wait_for_ends(started)
 
 
-def test_leader_that_fails_while_it_packs_ends_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+def test_leader_that_fails_while_it_calls_a_round_ends_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise MemoryError("no more")
 
     with lock_step(path) as engine:
         engine.add_request([1], ENDLESS)
         engine.step()
-        monkeypatch.setattr(engine, "_pack", fail)
+        monkeypatch.setattr(engine._workers, "begin", fail)
         with pytest.raises(MemoryError, match="no more"):
             engine.step()
         with pytest.raises(RankFailedError, match="no more"):
@@ -160,7 +161,7 @@ def test_rank_that_does_not_answer_is_not_waited_for_without_end(path: Path, mon
     with processes(path, **RANKS) as engine:
         monkeypatch.setattr(group, "PATIENCE_S", 0.2)
         monkeypatch.setattr(members, "END_S_MAX", 0.2)
-        rank = process_of(0, 1)
+        rank = process_of(None, 1)
         rank.suspend()
         wait_for(lambda: rank.status() == psutil.STATUS_STOPPED, "rank 1 to stand still")
         with pytest.raises(RankFailedError, match="rank 1 has kept"):
@@ -168,14 +169,14 @@ def test_rank_that_does_not_answer_is_not_waited_for_without_end(path: Path, mon
 
 
 def test_rank_that_dies_as_it_starts_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "FOLLOWER", "mac_runner.clock.missing")  # It cannot be run.
+    monkeypatch.setattr(members, "PROGRAM", "mac_runner.clock.missing")  # It cannot be run.
     with pytest.raises(RankFailedError, match=r"rank 1 .* exit code 1"), processes(path, **RANKS):
         pass
 
 
 def test_connection_of_a_lost_rank_stays_open_for_who_may_be_sending_until_the_engine_ends() -> None:
     ours, theirs = Pipe()
-    others = ranks.Ranks([Member("rank 1", ours)])
+    others = Workers([Member("rank 1", ours)], is_together=True)
     theirs.close()
 
     assert others.is_over.wait(LIMIT_S)
@@ -191,7 +192,7 @@ async def test_callers_of_an_engine_whose_rank_is_killed_are_told_which(steps: H
     steps.hold()
     stream = engine.stream([1, 2], ENDLESS)
     await anext(stream)
-    process_of(0, 1).kill()
+    process_of(None, 1).kill()
     steps.go()
     with pytest.raises(EngineStoppedError, match="rank 1"):
         async for _ in stream:
@@ -218,7 +219,7 @@ from mac_runner.nano.attention import Piece, make_batch
 engine = InferenceEngine(EngineConfig(model_path=sys.argv[1], tensor_parallel_size=2, num_threads=1, num_blocks=100))
 engine.generate([[1, 2, 3]], SamplingParams(max_tokens=2))
 engine._runner._ranks.send(make_batch([Piece([1, 2, 3], 0, 3, [0])], 16))
-print(*[member.process.pid for member in engine._runner._ranks._members], flush=True)
+print(*[member.process.pid for member in engine._runner._ranks._ends], flush=True)
 sys.stdin.read()
 """
 
@@ -242,7 +243,7 @@ def test_call_to_ranks_that_end_unanswered_is_given_up_when_the_engine_is_closed
     """A rank ends when it is asked to, whatever it builds beside its work."""
     ours, theirs = socket.socketpair()
     with ThreadPoolExecutor() as threads, closing(Connection(theirs.detach())) as rank:
-        others = ranks.Ranks([Member("rank 1", Connection(ours.detach()))])
+        others = Workers([Member("rank 1", Connection(ours.detach()))], is_together=True)
         call = threads.submit(others.call, "begin_build")
         rank.recv()
         end = threads.submit(others.close)
@@ -259,12 +260,11 @@ def spent_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-@pytest.mark.parametrize("life", [serve_leader, lambda connection: serve(connection, Follower)])
-def test_process_that_is_asked_to_end_before_it_begins_ends_in_silence(life: Callable[[Connection], None]) -> None:
+def test_process_that_is_asked_to_end_before_it_begins_ends_in_silence() -> None:
     ours, theirs = Pipe()
     with ours, theirs:
         ours.send(None)
-        life(theirs)
+        assert serve(theirs, Worker)
 
         assert not ours.poll()
 
@@ -338,7 +338,7 @@ def test_engine_without_replicas_says_how_each_was_lost(path: Path, steps: HeldS
         engine.add_request(PROMPT, ENDLESS)
         crowds.lose(engine, 0)
         crowds.lose(engine, 1)
-        with pytest.raises(RankFailedError, match=r"(replica \d: is gone.*){2}"):
+        with pytest.raises(RankFailedError, match=r"(replica \d is gone.*){2}"):
             finish(engine)
         with pytest.raises(RankFailedError, match="all replicas"):
             engine.add_request(PROMPT, ENDLESS)

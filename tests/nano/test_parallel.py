@@ -18,11 +18,9 @@ import pytest
 import torch
 
 from mac_runner.nano import (
-    ConstraintError,
     Delta,
     DivergenceError,
     EngineConfig,
-    EngineStats,
     ForwardBatch,
     NanoError,
     Piece,
@@ -37,19 +35,14 @@ from mac_runner.nano.testing import (
     LOCAL,
     MISSING,
     WHOLE,
-    Admission,
     Call,
     Difference,
-    Follower,
     GatherMemory,
     Group,
     Linear,
     MemoryGroup,
     PeerLostError,
-    PreparedRequest,
-    Replica,
-    Report,
-    Round,
+    Rank,
     Shard,
     StepDigests,
     TorchGroup,
@@ -60,6 +53,7 @@ from mac_runner.nano.testing import (
     join_digests,
     join_store,
     pack,
+    play,
     require_equal,
 )
 from tests.nano.crowds import needs_packing, ranks_as_threads
@@ -337,7 +331,7 @@ def test_each_thing_that_decides_bits_is_compared_at_the_join(model: ModelMaker,
         shutil.copy(model("qwen2") / file, copied / file)
 
 
-class Flipped(Follower):
+class Flipped(Rank):
     """A rank that once takes the second sequence's block for the first one; a block not yet written may hold NaN."""
 
     num_batches = 0
@@ -363,115 +357,64 @@ def test_flipped_entry_of_a_page_table_is_found_at_the_next_comparison_and_ends_
 SIZE = 3
 
 
-REQUEST = PreparedRequest(
-    tokens=(1, 2), params=SamplingParams(), num_samples=1, num_tokens_max=9, grammar=None, is_streamed=False
-)
-
-
 class Meeting:
     """A meeting of threads, as one of them sees it."""
 
     def __init__(self, number: int, brought: dict[int, tuple[int, ...]], all_here: Barrier) -> None:
-        self._number, self._brought, self._all_here = number, brought, all_here
+        self.shard, self._brought, self._all_here = Shard(number, SIZE), brought, all_here
 
     def largest(self, *values: int) -> list[int]:
-        self._brought[self._number] = values
+        self._brought[self.shard.rank] = values
         self._all_here.wait(LIMIT_S)
         return [max(column) for column in zip(*self._brought.values(), strict=True)]
 
 
 class Steps:
-    """An engine that only counts, and refuses some requests."""
+    """An engine that only counts."""
 
-    def __init__(self, *, refuses: bool = False, version: int = 0) -> None:
-        self.num_steps, self.admitted = 0, list[int]()
-        self._refuses, self._version = refuses, version
+    def __init__(self, *, has_work: bool = True, version: int = 0) -> None:
+        self.num_steps = 0
+        self._has_work, self._version = has_work, version
 
     def get_weight_version(self) -> int:
         return self._version
 
-    def add_prepared(self, request: PreparedRequest, request_id: int) -> int:
-        if self._refuses:
-            raise ConstraintError("cannot be followed")
-        self.admitted.append(request_id)
-        return request_id
+    def has_work(self) -> bool:
+        return self._has_work
 
-    def abort_deltas(self, request_id: int | None) -> list[Delta]:
-        self.admitted = [each for each in self.admitted if request_id not in (None, each)]
-        return []
-
-    def has_work(self, *, admits: bool) -> bool:
-        return admits and bool(self.admitted)
-
-    def step_along(self, *, admits: bool) -> list[Delta]:
+    def step_along(self) -> list[Delta]:
         self.num_steps += 1
         return []
 
-    def stats(self) -> EngineStats:
-        zeros: dict[str, Any] = dict.fromkeys(EngineStats.__dataclass_fields__, 0)
-        return EngineStats(**zeros)
 
-
-def play(engines: list[Steps], *messages: Round) -> list[Report | BaseException]:
-    """What each replica makes of its message; one message is for all."""
+def play_all(engines: list[Steps], *numbers: int) -> list[type[NanoError] | None]:
+    """What each replica meets in its round of two steps; the number is one for all, or each has its own."""
     brought, all_here = dict[int, tuple[int, ...]](), Barrier(SIZE)
 
-    def take_part(number: int) -> Report | BaseException:
-        seat: Any = Meeting(number, brought, all_here)
-        engine: Any = engines[number]
+    def take_part(rank: int) -> type[NanoError] | None:
+        seat: Any = Meeting(rank, brought, all_here)
+        engine: Any = engines[rank]
         try:
-            return Replica(number, engine, seat).play(messages[number % len(messages)])
+            play(engine, seat, numbers[rank % len(numbers)], version=0, num_steps=2)
         except NanoError as error:
-            return error
+            return type(error)
+        return None
 
     with ThreadPoolExecutor(SIZE) as threads:
         return list(threads.map(take_part, range(SIZE)))
 
 
-def admitting(*replicas: int, **changes: Any) -> Round:
-    admissions = tuple(Admission(request_id=7 + each, replica=each, request=REQUEST) for each in replicas)
-    settings: dict[str, Any] = {"number": 1, "version": 0, "num_steps": 2, "admissions": admissions, **changes}
-    return Round(**settings)
-
-
 def test_all_replicas_take_the_steps_of_a_round_as_soon_as_one_has_work() -> None:
-    for busy in ((0,), (2,), (0, 1, 2)):
-        engines = [Steps() for _ in range(SIZE)]
-        reports = play(engines, admitting(*busy))
+    for busy, num_steps in (((0,), 2), ((2,), 2), ((0, 1, 2), 2), ((), 0)):
+        engines = [Steps(has_work=rank in busy) for rank in range(SIZE)]
 
-        assert [isinstance(each, Report) and not each.is_idle for each in reports] == [True] * SIZE
-        assert [engine.num_steps for engine in engines] == [2] * SIZE
-        assert [engine.admitted for engine in engines] == [[7 + n] if n in busy else [] for n in range(SIZE)]
+        assert play_all(engines, 1) == [None] * SIZE
+        assert [engine.num_steps for engine in engines] == [num_steps] * SIZE
 
 
-def test_no_replica_steps_where_none_has_work() -> None:
-    for message in (admitting(), admitting(1, admits=False), admitting(1, aborts=(None,)), admitting(0, aborts=(7,))):
-        engines = [Steps() for _ in range(SIZE)]
-        reports = play(engines, message)
+def test_replica_that_is_not_where_the_others_are_ends_the_round_for_all_before_a_step() -> None:
+    stale, late = [Steps(), Steps(), Steps(version=3)], [Steps() for _ in range(SIZE)]
 
-        assert [isinstance(each, Report) and each.is_idle for each in reports] == [True] * SIZE
-        assert [engine.num_steps for engine in engines] == [0] * SIZE
-
-
-def test_fault_of_one_replica_ends_the_round_for_all_before_a_step() -> None:
-    def kinds(found: list[Report | BaseException]) -> list[type]:
-        return [type(each) for each in found]
-
-    faulty = [Steps(), Steps(refuses=True), Steps()]
-    stale = [Steps(), Steps(), Steps(version=3)]
-
-    assert kinds(play(faulty, admitting(0, 1))) == [PeerLostError, ConstraintError, PeerLostError]
-    assert kinds(play(stale, admitting(0))) == [PeerLostError, PeerLostError, DivergenceError]
-    late = [Steps() for _ in range(SIZE)]
-    found = play(late, admitting(0, number=4), admitting(0, number=4), admitting(0, number=5))
-    assert kinds(found[:2]) == [PeerLostError, PeerLostError]
-    assert [engine.num_steps for engine in (*faulty, *stale, *late[:2])] == [0] * 8
-    with pytest.raises(NanoError, match=r"replica 2 .* weight_version: 3 and 0"):
-        raise play(stale, admitting(0))[2]  # type: ignore[misc]
-
-
-def test_grammars_stay_in_their_process() -> None:
-    packed = admitting(0).packed()
-
-    assert packed == admitting(0)
-    assert all(each.request.grammar is None for each in packed.admissions)
+    assert play_all(stale, 1) == [PeerLostError, PeerLostError, DivergenceError]
+    assert play_all(late, 4, 4, 5)[:2] == [PeerLostError, PeerLostError]
+    assert [engine.num_steps for engine in (*stale, *late[:2])] == [0] * 5

@@ -6,12 +6,11 @@ same sum in the same order as in a single process. Only rank 0 plans, samples an
     launch.py      from a config and a world to an engine
     world.py       which of an engine's processes this one is
     rendezvous.py  how ranks that a launcher has started find each other, and compare
-    members.py     another process, as the one that leads it sees it
-    replicas.py    independent replicas: the leader's side (replica.py: their processes; messages.py: both)
+    members.py     another process: started, sent to, ended
+    workers.py     other processes as their leader sees them: called and watched
+    worker.py      the process that is led; it is a rank or a replica (process.py: its program)
+    ranks.py       a model and its KV memory on all ranks, as if it were on one; the other ranks
     group.py       which part of a model a rank has, and the gather: through shared memory or torch.distributed
-    ranks.py       the other ranks as rank 0 sees them: called and watched
-    follower.py    the process of another rank: it carries out one message after the other
-    runner.py      a model and its KV memory on all ranks, as if it were on one
     divergence.py  whether ranks that must do the same have the same
-    rounds.py      the rounds of replicas that step together; lockstep.py leads them
+    replicas.py    replicas, independent or in lock step: the leader's side (replica.py: their processes)
 """

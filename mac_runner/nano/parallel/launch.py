@@ -1,8 +1,8 @@
 """From a config and a world to an engine: which processes there are, and what each of them does.
 
 Without a launcher this process starts the others on this machine. With one, each rank has been started. Rank 0 leads,
-and the others `follow`. A leader of independent replicas starts a process for the first of them, so that it computes
-nothing itself. A leader of replicas in lock step is the first of them.
+and the others `follow`. A leader of replicas starts a process for the first of them, so that it computes nothing
+itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import partial
-from threading import Thread
 from typing import NoReturn
 
 from mac_runner.nano.base_engine import BaseEngine
@@ -18,20 +17,17 @@ from mac_runner.nano.checkpoint import find_model
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.cpu.threads import threads_each
 from mac_runner.nano.engine import InferenceEngine
+from mac_runner.nano.parallel import worker
 from mac_runner.nano.parallel.divergence import join_digests
-from mac_runner.nano.parallel.lockstep import LockstepEngine
 from mac_runner.nano.parallel.members import Member, start
-from mac_runner.nano.parallel.messages import Begin
+from mac_runner.nano.parallel.ranks import Rank
 from mac_runner.nano.parallel.rendezvous import Rendezvous, replica_label
+from mac_runner.nano.parallel.replica import Replica
 from mac_runner.nano.parallel.replicas import ReplicatedEngine
 from mac_runner.nano.parallel.world import ALONE, World
 
-REPLICA = "mac_runner.nano.parallel.replica"
-LOCKSTEP = "mac_runner.nano.parallel.lockstep_follower"
 LEADER = "leader"
 """Where rank 0 accepts the first ranks of the other replicas."""
-_WAITING_MAX = 1 << 40
-"""The leader decides how many requests may wait, so no replica refuses one."""
 
 
 def make_engine(config: EngineConfig, world: World = ALONE) -> BaseEngine:
@@ -40,54 +36,33 @@ def make_engine(config: EngineConfig, world: World = ALONE) -> BaseEngine:
         return _of_a_world(config, world)
     if config.data_parallel_size == 1:
         return InferenceEngine(config)
-    one, numbers = replica_config(config), range(config.data_parallel_size)
-    if config.data_parallel_mode == "lock_step":
-        return LockstepEngine(config, one, [_start(config, number, LOCKSTEP, str(number)) for number in numbers[1:]])
-    return ReplicatedEngine(config, [(_start(config, number, REPLICA), Begin(one)) for number in numbers])
+    return ReplicatedEngine(config, [_start(config, number) for number in range(config.data_parallel_size)])
 
 
 def _of_a_world(config: EngineConfig, world: World) -> BaseEngine:
     rendezvous, config = _meet(config, world)
     if config.data_parallel_size == 1:
         return InferenceEngine(config, rendezvous.joined_ranks())
-    heads = [world.head(number) for number in range(1, config.data_parallel_size)]
-    if config.data_parallel_mode == "lock_step":
-        joined = rendezvous.joined_ranks()
-        return LockstepEngine(config, replica_config(config), rendezvous.accept(LEADER, heads), joined)
-    begin = Begin(replica_config(config))
-    first = _start(config, 0, REPLICA, is_placed=True)
+    first = _start(config, 0, is_placed=True)
     try:
-        others = rendezvous.accept(LEADER, heads)
+        others = rendezvous.accept(LEADER, [world.head(number) for number in range(1, config.data_parallel_size)])
     except BaseException:
         first.kill()
         first.collect()
         first.connection.close()
         raise
-    return ReplicatedEngine(config, [(first, replace(begin, world=world)), *((other, begin) for other in others)])
+    return ReplicatedEngine(config, [first, *others], world, rendezvous.address)
 
 
 def follow(config: EngineConfig, world: World) -> NoReturn:
     """Do what rank 0 asks for, then end this process, which is another rank. Raises NanoError until it has joined."""
-    # Each of them is also a program, which must not have been imported before it runs.
-    from mac_runner.nano.parallel.follower import Follower, leave, serve, watch_connection
-    from mac_runner.nano.parallel.lockstep_follower import LockstepFollower
-    from mac_runner.nano.parallel.replica import serve_leader
-
     rendezvous, config = _meet(config, world)
     if world.tp_rank == 0:
-        connection = rendezvous.connect(LEADER, 0)
-        Thread(target=watch_connection, args=(connection,), name="nano-leader-watch", daemon=True).start()
-        if config.data_parallel_mode == "lock_step":
-            path, joined = config.model_path, rendezvous.joined_ranks()
-            serve(connection, partial(LockstepFollower, world.dp_rank, connection, model_path=path, joined=joined))
-        else:
-            serve_leader(connection, rendezvous, config.model_path)
-    else:
-        connection = rendezvous.connect(replica_label(world.dp_rank), world.head(world.dp_rank))
-        Thread(target=watch_connection, args=(connection,), name="nano-leader-watch", daemon=True).start()
-        make = partial(Follower, world.tp_rank, connection, model_path=config.model_path, device=world.local_rank)
-        serve(connection, make)
-    leave()
+        make = partial(Replica, world.dp_rank, rendezvous=rendezvous, model_path=config.model_path)
+        worker.follow(rendezvous.connect(LEADER, 0), make)
+    label, head = replica_label(world.dp_rank), world.head(world.dp_rank)
+    rank = partial(Rank, world.tp_rank, model_path=config.model_path, device=world.local_rank)
+    worker.follow(rendezvous.connect(label, head), rank)
 
 
 def _meet(config: EngineConfig, world: World) -> tuple[Rendezvous, EngineConfig]:
@@ -98,28 +73,14 @@ def _meet(config: EngineConfig, world: World) -> tuple[Rendezvous, EngineConfig]
     return rendezvous, replace(config, num_threads=num_threads)
 
 
-def replica_config(config: EngineConfig) -> EngineConfig:
-    """The config of one replica."""
-    num_processes = config.data_parallel_size * config.tensor_parallel_size
-    return replace(
-        config,
-        data_parallel_size=1,
-        num_threads=threads_each(config.num_threads, num_processes),
-        max_waiting=_WAITING_MAX,
-    )
-
-
-def _start(config: EngineConfig, number: int, module: str, *arguments: str, is_placed: bool = False) -> Member:
-    """A process for a replica, with its threads set before it loads torch, and its part of the GPUs.
-
-    One that `is_placed` has its GPUs from a launcher.
-    """
+def _start(config: EngineConfig, number: int, *, is_placed: bool = False) -> Member:
+    """A process for a replica, with its part of the GPUs. One that `is_placed` has its GPUs from a launcher."""
     num_threads = threads_each(config.num_threads, config.data_parallel_size * config.tensor_parallel_size)
-    environ = {"OMP_NUM_THREADS": str(num_threads)}
-    if not is_placed and config.device != "cpu" and (gpus := _gpus()):
-        first = number * config.tensor_parallel_size
-        environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[first : first + config.tensor_parallel_size])
-    return start(f"replica {number}", module, arguments, environ)
+    if is_placed or config.device == "cpu" or not (gpus := _gpus()):
+        return start("replica", number, num_threads)
+    first = number * config.tensor_parallel_size
+    own = ",".join(gpus[first : first + config.tensor_parallel_size])
+    return start("replica", number, num_threads, {"CUDA_VISIBLE_DEVICES": own})
 
 
 def _gpus() -> list[str]:

@@ -12,19 +12,21 @@ from __future__ import annotations
 
 import mmap
 import os
-import pickle
 import signal
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
+from typing import Any
 
 from mac_runner.nano.parallel.group import anonymous_memory
 
+PROGRAM = "mac_runner.nano.parallel.process"
 SEND_S_MAX = 300
 """How long a message may wait until a busy process takes it."""
 END_S_MAX = 10.0
@@ -35,10 +37,12 @@ ALIVE_S_MAX = 10
 
 
 class Member:
-    """Another process. Only one thread may send at a time."""
+    """Another process, and the calls that it has not answered. Only one thread may send at a time."""
 
     def __init__(self, name: str, connection: Connection, process: subprocess.Popen[bytes] | None = None) -> None:
         self.connection = connection
+        self.calls = dict[int, Future[Any]]()
+        self.is_gone = False
         self._name = name
         self._process = process
         self.shares_memory = shares_memory(connection)
@@ -52,12 +56,8 @@ class Member:
         assert self._process is not None, f"{self._name} was not started here"
         return self._process
 
-    def send(self, message: object) -> None:
-        """Send a message. Raises OSError."""
-        self.send_pickled(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
-
     def send_pickled(self, content: bytes, memory: int | None = None, *, is_on_disk: bool = False) -> None:
-        """Send a pickled message, then a descriptor of memory if there is one.
+        """Send a pickled message, then a descriptor of memory if there is one. Raises OSError.
 
         Another host is sent the memory's bytes; or none where `is_on_disk`, because it has them in files of its own.
         """
@@ -95,35 +95,29 @@ class Member:
         return _manner(code)
 
 
-def start(name: str, module: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Member:
-    """Start a module as a process with this one's modules.
+def start(kind: str, number: int, num_threads: int, environ: Mapping[str, str] | None = None) -> Member:
+    """Start a process of a kind (`rank` or `replica`) with this one's modules, its threads set before it loads torch.
 
-    After `arguments` it is given the descriptor of its socket and the number of this process.
+    It is given its number, the descriptor of its socket and the number of this process.
     """
     ours, theirs = socket.socketpair()
     limit_sending(ours)
     with theirs:
         process = subprocess.Popen(  # noqa: S603  Our own interpreter and module.
-            [sys.executable, "-P", "-m", module, *arguments, str(theirs.fileno()), str(os.getpid())],
+            [sys.executable, "-P", "-m", PROGRAM, kind, str(number), str(theirs.fileno()), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
-            env={**own_environment(), **environ},
+            env={**own_environment(), "OMP_NUM_THREADS": str(num_threads), **(environ or {})},
             start_new_session=True,  # Ctrl-C at a terminal is for rank 0, which ends the others in order.
         )
-    return Member(name, Connection(ours.detach()), process)
+    return Member(f"{kind} {number}", Connection(ours.detach()), process)
 
 
 def own_environment() -> dict[str, str]:
     """The environment in which a Python finds the packages that this one finds."""
     path = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109
     return {**os.environ, "PYTHONPATH": path}
-
-
-def start_all(module: str, kind: str, size: int, num_threads: int) -> list[Member]:
-    """Processes 1 to `size - 1` of a kind, each given its number, and its threads set before it loads torch."""
-    environ = {"OMP_NUM_THREADS": str(num_threads)}
-    return [start(f"{kind} {number}", module, [str(number)], environ) for number in range(1, size)]
 
 
 def shares_memory(connection: Connection) -> bool:

@@ -1,244 +1,257 @@
-"""The other ranks as rank 0 sees them: processes that are called and watched.
+"""A model and its KV memory on all ranks of an engine, as if it were on one: rank 0's side, and that of each other.
 
-A thread here waits for answers and for ends. When one rank is lost it ends the others at once, and every later call
-raises the reason.
-
-Messages are plain and in order. A `ForwardBatch` is not answered, because the gathers answer it. A `Call` is answered
-by `Done` with its number. None asks a rank to stop, and is answered by the end of the process.
+Each call goes to the other ranks and is then done here, with this rank's own part. A `ForwardBatch` is not answered,
+because the gathers answer it. From the first batch on the ranks are in step. So when one of them fails in it, this one
+included, none can go on.
 """
 
 from __future__ import annotations
 
-import mmap
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import os
+import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
-from multiprocessing.connection import Connection, wait
-from threading import Condition, Event, Lock, Thread
-from typing import Any, NamedTuple
+from multiprocessing.connection import Connection
+from pathlib import Path
+from threading import Event
 
 import torch
 
+from mac_runner.nano.architecture import ModelConfig, check_state_dict, expected_shapes
 from mac_runner.nano.attention import ForwardBatch
-from mac_runner.nano.checkpoint import StateDict
-from mac_runner.nano.errors import RankFailedError
-from mac_runner.nano.parallel import members
-from mac_runner.nano.parallel.group import PeerLostError, anonymous_memory
-from mac_runner.nano.parallel.members import Member
-
-CALL_S_MAX = 1800.0
-"""How long a call may take; the longest is to read and pack a large model's weights."""
-_OVER = ": the engine is over, make another one"
-_ALIGNMENT_BYTES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A method of `Follower` to call with these arguments."""
-
-    number: int
-    method: str
-    arguments: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The call of this number has returned `value`."""
-
-    number: int
-    value: Any = None
+from mac_runner.nano.checkpoint import StateDict, find_model, read_state_dict
+from mac_runner.nano.config import EngineConfig
+from mac_runner.nano.cpu.threads import ThreadPin
+from mac_runner.nano.errors import ConfigError
+from mac_runner.nano.model import MIN_ROWS
+from mac_runner.nano.parallel.divergence import StepDigests, require_equal
+from mac_runner.nano.parallel.group import (
+    GatherMemory,
+    Group,
+    MemoryGroup,
+    Shard,
+    TorchGroup,
+    anonymous_memory,
+    has_ordered_memory,
+    host_store,
+    join_store,
+    own_address,
+    require_divisible,
+)
+from mac_runner.nano.parallel.members import Member, receive_memory, start
+from mac_runner.nano.parallel.worker import Worker
+from mac_runner.nano.parallel.workers import Call, Workers
+from mac_runner.nano.parallel.world import LOCAL
+from mac_runner.nano.runner import ModelRunner, Prepared
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """A rank can do no more: what happened, and where."""
+class Joined:
+    """The other ranks of a model where a launcher has started them all; they reach rank 0 at `address`.
 
-    message: str
-    trace: str = ""
+    `device` is the number of rank 0's GPU.
+    """
 
-
-class _Place(NamedTuple):
-    name: str
-    dtype: torch.dtype
-    shape: torch.Size
-    first_byte: int
+    members: Sequence[Member] = ()
+    address: str = LOCAL
+    device: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """Where each tensor of a state dict lies in memory that processes share. Rank 0 writes it once, all ranks read."""
-
-    num_bytes: int
-    places: tuple[_Place, ...]
-
-    def unpack(self, fd: int) -> dict[str, torch.Tensor]:
-        """The tensors, in the memory itself, which is given back with the last of them."""
-        memory = mmap.mmap(fd, self.num_bytes)
-        return {
-            name: torch.frombuffer(memory, dtype=dtype, count=shape.numel(), offset=first_byte).view(shape)
-            for name, dtype, shape, first_byte in self.places
-        }
+def make_runner(
+    config: EngineConfig, model_config: ModelConfig, directory: Path, num_threads: int, joined: Joined | None = None
+) -> ModelRunner:
+    """What an engine computes with, ready for its first batch. Raises NanoError."""
+    if config.tensor_parallel_size > 1:
+        return ParallelRunner(config, model_config, directory, num_threads, joined)
+    runner = ModelRunner(config, model_config, Shard(device=joined.device if joined is not None else None))
+    runner.replace(runner.load(directory))
+    runner.open_store(runner.count_blocks())
+    return runner
 
 
-def pack(state_dict: StateDict, names: Iterable[str]) -> tuple[Parcel, int]:
-    """The tensors of these names as a parcel, and the descriptor of its memory, which the caller closes."""
-    places, end = list[_Place](), 0
-    for name in names:
-        tensor = state_dict[name]
-        places.append(_Place(name, tensor.dtype, tensor.shape, end))
-        end += -(-tensor.numel() * tensor.element_size() // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
-    parcel, fd = Parcel(end, tuple(places)), anonymous_memory(end)
-    for name, tensor in parcel.unpack(fd).items():
-        tensor.copy_(state_dict[name].detach())
-    return parcel, fd
+class ParallelRunner(ModelRunner):
+    """The first of `tensor_parallel_size` ranks: what it is asked to do, all do."""
 
-
-class Ranks:
-    """All ranks but this one. Any thread may send and call; all ranks get the same messages in the same order."""
-
-    def __init__(self, others: Sequence[Member]) -> None:
-        self.is_over = Event()
-        """Set when a rank is lost: then no rank may be waited for."""
-        self.on_loss: Callable[[], None] = lambda: None
-        self.on_close: Callable[[], None] = lambda: None
-        self._failure: Failed | None = None
-        self._is_closing = False
-        self._have_ended = False
-        self._numbers = count(1)
-        self._answers = dict[int, list[Any]]()
-        self._changed = Condition()
-        self._sending = Lock()  # Gives all ranks the same messages in the same order.
-        self._members = others
-        self._watcher = Thread(target=self._watch, name="nano-ranks", daemon=True)
-        self._watcher.start()
-
-    def send(self, message: ForwardBatch | Call | None, fd: int | None = None, *, is_on_disk: bool = False) -> None:
-        """Send a message to all ranks, with memory if there is some. Raises RankFailedError. See `Member`."""
-        content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        with self._sending:
-            self.check()
-            try:
-                for member in self._members:
-                    member.send_pickled(content, fd, is_on_disk=is_on_disk)
-            except OSError as error:
-                raise self.blame(f"a rank takes no message: {error}") from error
-
-    def begin(self, method: str, *arguments: object, fd: int | None = None, is_on_disk: bool = False) -> int:
-        """Call a method on all ranks; the number to `wait` for. Raises RankFailedError."""
-        number = next(self._numbers)
-        with self._changed:
-            self._answers[number] = []
-        self.send(Call(number, method, arguments), fd, is_on_disk=is_on_disk)
-        return number
-
-    def wait(self, number: int) -> list[Any]:
-        """Wait until a call has returned on all ranks; the values, in any order. Raises RankFailedError."""
-        with self._changed:
-            is_decided = self._changed.wait_for(
-                lambda: self._failure or self._have_ended or len(self._answers[number]) == len(self._members),
-                CALL_S_MAX,
-            )
-            answers = self._answers.pop(number)
-        if not is_decided:
-            self.fail(Failed(f"a call did not return within {CALL_S_MAX:.0f} s"))
-        self.check()
-        if len(answers) < len(self._members):
-            raise _error(Failed("the engine was closed during a call"))
-        return answers
-
-    def call(self, method: str, *arguments: object, fd: int | None = None) -> list[Any]:
-        """Call a method on all ranks, and wait until it has returned."""
-        return self.wait(self.begin(method, *arguments, fd=fd))
-
-    @contextmanager
-    def in_step(self) -> Iterator[None]:
-        """For what all ranks do or none: a failure here or on another rank ends the engine."""
+    def __init__(
+        self,
+        config: EngineConfig,
+        model_config: ModelConfig,
+        directory: Path,
+        num_threads: int,
+        joined: Joined | None = None,
+    ) -> None:
+        size = config.tensor_parallel_size
+        require_divisible(model_config, size)
+        state_dict = read_state_dict(directory)
+        check_state_dict(state_dict, model_config)
+        super().__init__(config, model_config, Shard(0, size, joined.device if joined is not None else None))
+        self._address = LOCAL if joined is None else joined.address
+        is_here = joined is None or all(member.shares_memory for member in joined.members)
+        gathers_in_memory = _gathers_in_memory(config, self.device, is_here=is_here)
+        others = [start("rank", rank, num_threads) for rank in range(1, size)] if joined is None else joined.members
+        self._ranks = Workers(others, is_together=True)
+        self._steps = StepDigests()
+        self._installed = 0
+        # An engine that is dropped without `shutdown` keeps no processes.
+        self._end = weakref.finalize(self, self._ranks.close)
         try:
-            yield
-        except PeerLostError as error:
-            raise self.blame(str(error)) from error
-        except RankFailedError as error:
-            self.fail(Failed(str(error)))
+            begun = self._ranks.begin("begin", config, model_config, num_threads)
+            # While the others load torch, the weights are packed for them.
+            self.replace(self._build(state_dict, is_on_disk=True))
+            del state_dict
+            self._ranks.wait(begun)
+            self.group = self._join_memory() if gathers_in_memory else self._join_torch()
+            counts = [each for _, each in self._ranks.call("count_blocks")]
+            self.open_store(min(self.count_blocks(), *counts))
+        except BaseException:
+            self.close()
             raise
-        except BaseException as error:
-            self.fail(Failed(f"rank 0 failed: {error!r}"))
-            raise
+
+    def build(self, state_dict: StateDict) -> Prepared:
+        """A model of other weights, ready on all ranks; may run while batches are computed."""
+        return self._build(state_dict, is_on_disk=False)
+
+    def load(self, directory: Path) -> Prepared:
+        """A model of the weights in its directory; ranks on other hosts read their own."""
+        return self._build(read_state_dict(directory), is_on_disk=True)
+
+    def _build(self, state_dict: StateDict, *, is_on_disk: bool) -> Prepared:
+        build = super().build
+        return self._ranks.build(
+            state_dict,
+            expected_shapes(self._model_config),
+            lambda ticket: Prepared(build(state_dict).model, ticket),
+            is_on_disk=is_on_disk,
+        )
+
+    def replace(self, prepared: Prepared) -> None:
+        """Compute with this model from now on."""
+        with self._ranks.in_step():
+            self._ranks.call("install", prepared.ticket)
+            super().replace(prepared)
+            self._installed = prepared.ticket
+
+    def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        """The logits of the rows that were asked for, in float32. Raises RankFailedError when a rank is lost."""
+        with self._ranks.in_step():
+            self._ranks.send(batch)
+            logits = super().forward(batch)
+            self._steps.add(self._installed, batch)
+            if self._steps.num_steps % self._config.divergence_check_every == 0:
+                self._compare()
+            return logits
+
+    def _compare(self) -> None:
+        """Raise DivergenceError if another rank has computed something else than this one."""
+        found = {"rank 0": self._steps.digests()}
+        found |= {str(member): digests for member, digests in self._ranks.call("steps.digests")}
+        require_equal(found, f"after {self._steps.num_steps} steps")
+
+    def open_store(self, num_blocks: int) -> None:
+        """Take KV memory of so many blocks on each rank, empty."""
+        with self._ranks.in_step():
+            self._ranks.call("open_store", num_blocks)
+            super().open_store(num_blocks)
+
+    def drop_store(self) -> None:
+        """Give the KV memory back."""
+        with self._ranks.in_step():
+            self._ranks.call("drop_store")
+            super().drop_store()
+
+    def drop_weights(self) -> None:
+        """Give the weights' memory back."""
+        with self._ranks.in_step():
+            self._ranks.call("drop_weights")
+            super().drop_weights()
 
     def check(self) -> None:
         """Raise RankFailedError if a rank was lost."""
-        if self._failure is not None:
-            raise _error(self._failure)
-
-    def blame(self, symptom: str) -> RankFailedError:
-        """End all ranks; the error, with the reason that the watcher may be about to learn."""
-        if not self._is_closing:
-            self.is_over.wait(members.END_S_MAX)
-        return _error(self.fail(Failed(symptom)))
-
-    def fail(self, failure: Failed) -> Failed:
-        """End all ranks at once; the first reason that was given for it."""
-        with self._changed:
-            is_first = self._failure is None
-            self._failure = self._failure or failure
-            self._changed.notify_all()
-        if is_first:
-            self.is_over.set()
-            for member in self._members:
-                member.kill()
-            self.on_loss()
-        return self._failure
+        self._ranks.check()
 
     def close(self) -> None:
-        """End all ranks, and wait until they have ended; may be called twice."""
-        if not self._is_closing:
-            self._is_closing = True
-            with suppress(RankFailedError):  # Then they have ended already.
-                self.send(None)
-        self._watcher.join(members.END_S_MAX)
-        for member in self._members:
-            member.kill()
-        self._watcher.join()
-        with self._sending:
-            for member in self._members:
-                member.connection.close()
-        self.on_close()
+        """End the other ranks and give everything back; may be called twice."""
+        self._end()
+        super().close()
 
-    # What follows runs in the watcher's thread.
+    def _join_memory(self) -> Group:
+        layout = _layout(self._config, self._model_config, self.dtype)
+        fd = anonymous_memory(layout.num_bytes)
+        try:
+            self._ranks.call("join", layout, fd=fd)
+            return MemoryGroup(self.shard, layout, fd, self.dtype, self._ranks.is_over)
+        finally:
+            os.close(fd)
 
-    def _watch(self) -> None:
-        watched = {member.connection: member for member in self._members}
-        while watched:
-            for connection in wait(list(watched)):
-                assert isinstance(connection, Connection)
-                try:
-                    self._note(watched[connection], connection.recv())
-                except (EOFError, OSError):
-                    self._note_end(watched.pop(connection))
-                except Exception as error:  # noqa: BLE001  An answer that cannot be read: no call may wait for more.
-                    self.fail(Failed(f"{watched[connection]} sent what cannot be read: {error!r}"))
-        with self._changed:
-            self._have_ended = True
-            self._changed.notify_all()
+    def _join_torch(self) -> Group:
+        store, port = host_store(self.shard.size, self._address)
+        # Each waits for all others, so they join while this one does.
+        joining = self._ranks.begin("join", (self._address, port))
+        group = TorchGroup(self.shard, self.device, store, self._address)
+        self._ranks.on_loss, self._ranks.on_close = group.abort, group.close
+        self._ranks.wait(joining)
+        return group
 
-    def _note(self, member: Member, message: Done | Failed) -> None:
-        if isinstance(message, Failed):
-            self.fail(Failed(f"{member} failed: {message.message}", message.trace))
+
+class Rank(Worker, ModelRunner):
+    """Another rank of a model: it carries out one message after the other, and decides nothing."""
+
+    def __init__(
+        self,
+        rank: int,
+        connection: Connection,
+        config: EngineConfig,
+        model_config: ModelConfig,
+        num_threads: int,
+        *,
+        model_path: str | None = None,
+        device: int | None = None,
+    ) -> None:
+        """One of another host has its own `model_path` and `device`."""
+        ThreadPin(num_threads)
+        Worker.__init__(self, connection, self.build, lambda: self.load(find_model(model_path or config.model_path)))
+        ModelRunner.__init__(self, config, model_config, Shard(rank, config.tensor_parallel_size, device))
+        self.steps = StepDigests()
+        self._installed = 0
+
+    def carry_out(self, message: Call | ForwardBatch) -> None:
+        """Compute a batch, or call a method."""
+        if isinstance(message, ForwardBatch):
+            self.forward(message)
+            self.steps.add(self._installed, message)
+        else:
+            super().carry_out(message)
+
+    def join(self, by: GatherMemory | tuple[str, int]) -> None:
+        """Gather with the others: through the memory that follows, or torch.distributed with this store."""
+        if isinstance(by, tuple):
+            store = join_store(*by, self.shard.size)
+            self.group = TorchGroup(self.shard, self.device, store, own_address(by[0]))
             return
-        with self._changed:
-            self._answers.setdefault(message.number, []).append(message.value)
-            self._changed.notify_all()
+        fd = receive_memory(self._connection, by.num_bytes)
+        assert fd is not None
+        # A rank that waits in vain for rank 0 ends with this process, so the event is never set.
+        self.group = MemoryGroup(self.shard, by, fd, self.dtype, Event())
+        os.close(fd)
 
-    def _note_end(self, member: Member) -> None:
-        """Collect a rank that has closed its end of the sockets, so it is ending or has ended."""
-        manner = member.collect()
-        if not self._is_closing:
-            self.fail(Failed(f"{member} {manner}"))
+    def install(self, ticket: int) -> None:
+        """Compute with the model kept as `ticket` from now on."""
+        self.replace(self.take(ticket))
+        self._installed = ticket
 
 
-def _error(failure: Failed) -> RankFailedError:
-    error = RankFailedError(f"{failure.message.removesuffix(_OVER)}{_OVER}")
-    if failure.trace:
-        error.add_note(failure.trace)
-    return error
+def _gathers_in_memory(config: EngineConfig, device: torch.device, *, is_here: bool) -> bool:
+    is_possible = device.type == "cpu" and has_ordered_memory() and is_here
+    if config.tensor_parallel_gather == "memory" and not is_possible:
+        raise ConfigError(
+            "EngineConfig.tensor_parallel_gather = 'memory': it needs ranks on CPUs of one host, of the kind x86-64 "
+            "under Linux; take 'torch'"
+        )
+    return is_possible and config.tensor_parallel_gather != "torch"
+
+
+def _layout(config: EngineConfig, model: ModelConfig, dtype: torch.dtype) -> GatherMemory:
+    """Room for the largest piece there can be. Of memory only what is used is ever taken."""
+    widest = max(model.num_heads * model.head_dim, model.hidden_size, model.intermediate_size)
+    most = max(config.tokens_per_step * widest, max(config.max_batch_size, MIN_ROWS) * model.vocab_size)
+    return GatherMemory(config.tensor_parallel_size, most // config.tensor_parallel_size * dtype.itemsize)

@@ -26,7 +26,7 @@ from mac_runner.nano.errors import ConfigError, DivergenceError, NanoError, Rank
 from mac_runner.nano.parallel.divergence import require_equal
 from mac_runner.nano.parallel.group import own_address
 from mac_runner.nano.parallel.members import Member, limit_sending, probe_silence
-from mac_runner.nano.parallel.runner import Joined
+from mac_runner.nano.parallel.ranks import Joined
 from mac_runner.nano.parallel.world import World
 
 ARRIVAL_S_MAX = 300.0

@@ -1,205 +1,211 @@
-"""The process of one replica: an engine of its own, which does what the leader sends.
+"""A replica: a process with an engine of its own, which does what the leader sends.
 
-    python -m mac_runner.nano.parallel.replica SOCKET_FD PARENT_PID
+One thread takes the steps. Another one reads messages, and prepares requests beside the steps. What a step has
+finished, and every token of a request that streams, goes to the leader at once.
 
-The main thread takes the steps. Another one reads messages, and prepares requests and weights beside the steps. What a
-step has finished, and every token of a request that streams, goes to the leader at once.
+In lock step a replica takes steps only when it is told to `play` a round, in which all meet in one reduction. It says
+whether any of them has work, or is not where the others are. Where any has work, all take the steps; one without work
+computes a token of nothing. Between two rounds each waits for a message, never in a reduction: the end of the leader is
+seen, and a rest may last as long as it likes.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
-from threading import Lock, Thread
+from threading import Thread
+from typing import Literal
+
+import torch
 
 from mac_runner.nano.base_engine import EngineState
+from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.engine import InferenceEngine
-from mac_runner.nano.errors import NanoError, RankFailedError, RequestError
-from mac_runner.nano.intake import PreparedRequest
+from mac_runner.nano.errors import DivergenceError, RequestError
 from mac_runner.nano.mailbox import Mailbox
-from mac_runner.nano.parallel.follower import live
-from mac_runner.nano.parallel.members import receive_memory
-from mac_runner.nano.parallel.messages import Admit, Answer, Progress, Ready, failed_delta
-from mac_runner.nano.parallel.ranks import Failed, Parcel
+from mac_runner.nano.parallel.group import PeerLostError, Shard, TorchPeers, join_store, own_address
 from mac_runner.nano.parallel.rendezvous import Rendezvous
-from mac_runner.nano.runner import Prepared
-from mac_runner.nano.sequence import Delta
+from mac_runner.nano.parallel.worker import LOOK_S, Worker
+from mac_runner.nano.parallel.world import World
+from mac_runner.nano.sampling_params import SamplingParams
+from mac_runner.nano.sequence import Delta, TrainingSample
 
 
-class ReplicaServer:
-    """Serves one engine to the leader at the other end of `connection`."""
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """A request that the leader has checked, under the leader's number."""
 
-    def __init__(self, connection: Connection, engine: InferenceEngine) -> None:
-        self._connection = connection
-        self._engine = engine
+    request_id: int
+    tokens: tuple[int, ...]
+    params: SamplingParams
+    num_samples: int
+    is_streamed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a step has brought, and what the engine does now."""
+
+    deltas: list[Delta]
+    state: EngineState
+
+
+class Meeting(TorchPeers):
+    """Where all replicas meet once a round: a reduction over torch.distributed with gloo."""
+
+    def largest(self, *values: int) -> list[int]:
+        """The largest that any replica brings, for each of its values. Raises PeerLostError."""
+        from torch.distributed import AllreduceOptions, ReduceOp
+
+        assert self._group is not None
+        found, options = torch.tensor(values), AllreduceOptions()
+        options.reduceOp = ReduceOp.MAX
+        try:
+            self._group.allreduce([found], options).wait()
+        except RuntimeError as error:
+            raise PeerLostError(f"a meeting over torch.distributed has failed: {error}") from error
+        return [int(value) for value in found]
+
+
+def play(engine: InferenceEngine, meeting: Meeting, number: int, version: int, num_steps: int) -> list[Delta]:
+    """Take so many steps with the others, with weights of this version, in the round of this number.
+
+    Raises RankFailedError, and then every replica does.
+    """
+    present = engine.get_weight_version()
+    is_off = present != version
+    any_work, any_off, latest = meeting.largest(engine.has_work(), is_off, number)
+    if is_off:
+        raise DivergenceError(
+            f"in round {number} replica {meeting.shard.rank} and the leader disagree in weight_version: "
+            f"{present} and {version}"
+        )
+    if any_off or latest != number:
+        raise PeerLostError(f"another replica could not carry out round {number}")
+    return [delta for _ in range(num_steps if any_work else 0) for delta in engine.step_along()]
+
+
+class Replica(Worker):
+    """One engine, and its leader at the other end of `connection`."""
+
+    def __init__(
+        self,
+        number: int,
+        connection: Connection,
+        config: EngineConfig,
+        world: World | None = None,
+        *,
+        rendezvous: Rendezvous | None = None,
+        model_path: str | None = None,
+    ) -> None:
+        """The other ranks of a replica are started here.
+
+        Where a launcher has started them, they connect at a `rendezvous`, or at that of the `world` in which this
+        process acts for rank 0. Another host has a `model_path` of its own.
+        """
+        if rendezvous is None and world is not None:
+            rendezvous = Rendezvous(world, is_child=True)
+        joined = rendezvous.joined_ranks() if rendezvous is not None else None
+        self.engine = InferenceEngine(replace(config, model_path=model_path or config.model_path), joined)
+        super().__init__(connection, self.engine.prepare_weights)
+        self._number = number
+        self._is_in_lock_step = config.data_parallel_mode == "lock_step"
+        self._meeting: Meeting | None = None
         self._mailbox = Mailbox()
-        self._models = dict[int, Prepared]()
-        self._builder = ThreadPoolExecutor(1, thread_name_prefix="nano-weights")
-        self._sending = Lock()
         self._is_closing = False
-        self._sent_state = engine.state
+        self._sent_state = self.engine.state
+
+    def joined(self) -> tuple[int, int]:
+        """How long a request may be, and how many blocks there are."""
+        return self.engine.max_model_len, self.engine.num_blocks
 
     def run(self) -> None:
-        """Take steps until the leader asks to stop or is gone."""
-        self._send(Ready(self._engine.max_model_len, self._engine.num_blocks))
-        Thread(target=self._receive, name="nano-leader", daemon=True).start()
+        """Take steps until the leader asks to stop or is gone; at rest, look whether the other ranks are there."""
+        Thread(target=self._receive, name="nano-messages", daemon=True).start()
         while not self._is_closing:
-            self._mailbox.perform(waits=not self._is_stepping(), is_closing=lambda: self._is_closing)
-            deltas = self._engine.step_deltas() if self._is_stepping() else []
-            if deltas or self._engine.state is not self._sent_state:
-                self._sent_state = self._engine.state
-                self._send(Progress(deltas, self._sent_state))
-        self._builder.shutdown()
+            self._mailbox.perform(timeout_s=0.0 if self._is_stepping() else LOOK_S, is_closing=lambda: self._is_closing)
+            deltas = list[Delta]()
+            if self._is_stepping():
+                deltas = self.engine.step_deltas()
+            else:
+                self.engine.stats()  # Raises if one was lost.
+            if deltas or self.engine.state is not self._sent_state:
+                self.send(self._progress(deltas))
 
-    def _is_stepping(self) -> bool:
-        is_running = self._engine.state in (EngineState.RUNNING, EngineState.DRAINING)
-        return not self._is_closing and is_running and self._engine.has_pending()
+    def close(self) -> None:
+        """End the other ranks, too."""
+        super().close()
+        self.engine.shutdown()
 
-    def _send(self, message: object) -> None:
-        with self._sending:
-            try:
-                self._connection.send(message)
-            except OSError:
-                self._is_closing = True  # The leader is gone.
-
-    # What the leader calls; all but `begin_build` between two steps.
-
-    def stats(self) -> object:
-        """How busy the engine is."""
-        return self._engine.stats()
-
-    def abort(self, request_id: int | None) -> list[Delta]:
-        """End a request, or all."""
-        return self._engine.abort_deltas(request_id)
+    # What the leader calls between two steps, beside methods of the engine.
 
     def install(self, ticket: int, version: int) -> None:
-        """Compute with the weights of a ticket from now on."""
-        self._engine.install_weights(self._models.pop(ticket), version)
+        """Compute with the model kept as `ticket` from now on."""
+        self.engine.install_weights(self.take(ticket), version)
 
-    def flush_cache(self) -> None:
-        """Forget every prefix."""
-        self._engine.flush_cache()
+    def begin_pause(self, mode: Literal["wait", "keep"]) -> None:
+        """Pause, and say whether it has paused."""
+        self.engine.begin_pause(mode)
+        self.send(self._progress([]))
 
-    def begin_pause(self, mode: str) -> EngineState:
-        """Pause; the state now."""
-        self._engine.begin_pause("wait" if mode == "wait" else "keep")
-        return self._engine.state
+    def meet(self, address: str, port: int, size: int) -> None:
+        """Meet the other replicas, which find each other there."""
+        place, store = Shard(self._number, size), join_store(address, port, size)
+        self._meeting = Meeting(place, torch.device("cpu"), store, own_address(address))
 
-    def resume(self) -> None:
-        """Continue."""
-        self._engine.resume()
+    def play(self, number: int, version: int, num_steps: int) -> Progress:
+        """Play a round with the others."""
+        assert self._meeting is not None
+        return self._progress(play(self.engine, self._meeting, number, version, num_steps))
 
-    def sleep(self, drop_weights: bool) -> None:
-        """Give memory back."""
-        self._engine.sleep(drop_weights=drop_weights)
+    def _is_stepping(self) -> bool:
+        is_running = self.engine.state in (EngineState.RUNNING, EngineState.DRAINING)
+        return is_running and not (self._is_closing or self._is_in_lock_step) and self.engine.has_pending()
 
-    def wake(self) -> None:
-        """Be ready again."""
-        self._engine.wake()
+    def _progress(self, deltas: list[Delta]) -> Progress:
+        self._sent_state = self.engine.state
+        return Progress(deltas, self._sent_state)
 
     # What follows runs in the thread that reads messages.
 
     def _receive(self) -> None:
-        while True:
-            try:
-                message = self._connection.recv()
-            except (EOFError, OSError):
-                message = None
-            if message is None:
-                self._mailbox.put(self._close)
-                return
-            if isinstance(message, Admit):
-                self._mailbox.put(self._admission(message))
-            elif message.method == "begin_build":
-                ticket, parcel, forgotten = message.arguments
-                for each in forgotten:
-                    self._models.pop(each, None)
-                fd = receive_memory(self._connection, parcel.num_bytes)
-                assert fd is not None
-                self._builder.submit(self._answer, message.number, partial(self._build, ticket, parcel, fd))
-            else:
-                call = partial(getattr(self, message.method), *message.arguments)
-                self._mailbox.put(partial(self._answer, message.number, call))
+        with suppress(EOFError, OSError):  # The leader is gone.
+            while (message := self._connection.recv()) is not None:
+                if isinstance(message, Admit):
+                    self._mailbox.put(self._admission(message))
+                elif message.method == "begin_build":
+                    self.carry_out(message)
+                else:
+                    self._mailbox.put(partial(self.carry_out, message))
+        self._mailbox.put(self._stop)
 
-    def _admission(self, admit: Admit) -> Callable[[], None]:
+    def _admission(self, admit: Admit) -> Callable[[], object]:
         try:
-            request = self._engine.prepare_request(
+            request = self.engine.prepare_request(
                 admit.tokens, admit.params, admit.num_samples, stream=admit.is_streamed
             )
         except RequestError as error:
-            return partial(self._refuse, admit, error)
-        return partial(self._add, request, admit)
+            deltas = [failed_delta(admit.request_id, index, admit.tokens, error) for index in range(admit.num_samples)]
+            return lambda: self.send(self._progress(deltas))
+        return partial(self.engine.add_prepared, request, admit.request_id)
 
-    def _add(self, request: PreparedRequest, admit: Admit) -> None:
-        self._engine.add_prepared(request, admit.request_id)
-
-    def _refuse(self, admit: Admit, error: RequestError) -> None:
-        deltas = [failed_delta(admit.request_id, index, admit.tokens, error) for index in range(admit.num_samples)]
-        self._send(Progress(deltas, self._engine.state))
-
-    def _build(self, ticket: int, parcel: Parcel, fd: int) -> None:
-        weights = parcel.unpack(fd)
-        os.close(fd)
-        self._models[ticket] = self._engine.prepare_weights(weights)
-
-    def _answer(self, number: int, call: Callable[[], object]) -> None:
-        try:
-            answer = Answer(number, call())
-        except RankFailedError as error:
-            self._mailbox.put(partial(_throw, error))  # Also where this is not the main thread: the replica is over.
-            return
-        except NanoError as error:
-            answer = Answer(number, error=error)
-        self._send(answer)
-
-    def _close(self) -> None:
+    def _stop(self) -> None:
         self._is_closing = True
 
 
-def _throw(error: Exception) -> None:
-    raise error
-
-
-def serve_leader(connection: Connection, rendezvous: Rendezvous | None = None, model_path: str | None = None) -> None:
-    """Load what the leader asks for, and serve it until the leader ends.
-
-    With a `rendezvous` the other ranks of the replica connect there. Another host has a `model_path` of its own.
-    """
-    try:
-        begin = connection.recv()
-    except (EOFError, ConnectionError):
-        return
-    if begin is None:  # The leader ends before it has begun.
-        return
-    try:
-        config = replace(begin.config, model_path=model_path) if model_path is not None else begin.config
-        if begin.world is not None:
-            rendezvous = Rendezvous(begin.world, is_child=True)
-        engine = InferenceEngine(config, rendezvous.joined_ranks() if rendezvous is not None else None)
-    except NanoError as error:
-        with suppress(OSError):  # The leader is gone.
-            connection.send(Answer(0, error=error))
-        return
-    try:
-        ReplicaServer(connection, engine).run()
-    except Exception as error:  # noqa: BLE001  The leader reports it, whatever it is.
-        with suppress(OSError):
-            connection.send(Failed(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))))
-    finally:
-        engine.shutdown()
-
-
-def main() -> None:
-    """The whole life of a replica that its leader has started."""
-    live(serve_leader, *map(int, sys.argv[1:]))
-
-
-if __name__ == "__main__":
-    main()
+def failed_delta(request_id: int, index: int, tokens: tuple[int, ...], error: RequestError) -> Delta:
+    """The last delta of a sample that an error ends."""
+    sample = TrainingSample(
+        prompt_tokens=tokens,
+        completion_tokens=(),
+        logprobs=(),
+        weight_version=0,
+        finish_reason="error",
+        request_id=request_id,
+        sample_index=index,
+        error=error,
+    )
+    return Delta(request_id=request_id, sample_index=index, sample=sample)

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.nano import EngineConfig
-from mac_runner.nano.parallel import follower
+from mac_runner.nano.parallel import worker
 from mac_runner.nano.server import lifecycle
 from mac_runner.nano.testing import DESCRIPTORS_KEPT
 from mac_runner.serve import main
@@ -113,7 +113,7 @@ def test_completion_begins_when_its_prompt_fits_unless_the_command_says_otherwis
         found.append(config.admission)
 
     monkeypatch.setattr(lifecycle, "serve", noting)
-    monkeypatch.setattr(follower, "leave", lambda: None)
+    monkeypatch.setattr(worker, "leave", lambda: None)
     for words in ((), ("--admission", "reserve")):
         assert CliRunner().invoke(main, [str(model), *words]).exit_code == 0
 
