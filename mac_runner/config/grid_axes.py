@@ -276,7 +276,8 @@ class _Builder:
             if path[: len(fixed)] == fixed or path == fixed[: len(path)]:
                 self.problems.append(Problem(here, f"cannot vary: {reason}"))
                 return None
-        if (flag := self._draft.locate(path)).startswith("--") and path in self._draft.origins:
+        is_placed = any(place[: len(path)] == path for place, _ in self._draft.placed)
+        if is_placed and (flag := self._draft.locate(path)).startswith("--"):
             self.problems.append(Problem(here, f"is given by {flag} as well; leave one of the two out"))
         return path
 

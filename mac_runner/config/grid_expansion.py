@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from math import prod
@@ -73,7 +74,7 @@ def expanded(draft: Draft, files: Path) -> Grid:
     """
     section = section_of(draft)
     axes = axes_of(section, draft)
-    base = Draft(value={key: value for key, value in draft.value.items() if key != GRID_KEY}, origins=draft.origins)
+    base = replace(draft, value={key: value for key, value in draft.value.items() if key != GRID_KEY})
     found = _all(base, axes, section.derive, files)
     if not any(one.values for one in found):
         text = "varies nothing; name a key under sweep, zip or broadcast, or leave the section out"
@@ -92,15 +93,13 @@ def expanded(draft: Draft, files: Path) -> Grid:
         name=name,
         profile=experiment.profile,
         columns=tuple(dict.fromkeys(column for one in found for column in one.values)),
-        combinations=tuple(_named(name, one, slug) for one, slug in zip(found, _slugs(found), strict=True)),
+        combinations=tuple(
+            renamed(name, Combination(slug="", identity=one.identity, values=one.values, loaded=one.loaded), slug)
+            for one, slug in zip(found, _slugs(found), strict=True)
+        ),
         asked=section.model_dump(mode="json"),
         report=experiment.report,
     )
-
-
-def renamed(grid_name: str, combination: Combination, slug: str) -> Combination:
-    """`combination` under the slug it already has."""
-    return _named(grid_name, _Expanded(combination.values, combination.loaded, combination.identity, {}), slug)
 
 
 def slug_beside(combination: Combination, taken: Collection[str]) -> str:
@@ -129,9 +128,9 @@ def _all(base: Draft, axes: Sequence[Axis], templates: Mapping[str, str], files:
                 raise draft_error(base, [problem])
             for place in variants:
                 several = (*points, place)
-                found.append(_expanded(base, several, templates, resolve(several)))
+                found.append(_expanded(several, resolve(several)))
             if not variants:
-                found.append(_expanded(base, points, templates, loaded))
+                found.append(_expanded(points, loaded))
         except ConfigError as error:
             where = f" (combination {number} of {count})" if axes else ""
             for line in str(error).splitlines():
@@ -143,11 +142,11 @@ def _all(base: Draft, axes: Sequence[Axis], templates: Mapping[str, str], files:
     return found
 
 
-def _expanded(base: Draft, points: Sequence[Point], templates: Mapping[str, str], loaded: Loaded) -> _Expanded:
+def _expanded(points: Sequence[Point], loaded: Loaded) -> _Expanded:
     """A combination, without the agent definitions that it does not need."""
     values = {column: value for point in points for column, value in point.values.items()}
     idle = idle_agents(loaded.experiment)
-    needed = _without_agents(_slim(base, points, templates, loaded), idle)
+    needed = _without_agents(loaded, idle)
     return _Expanded(values, needed, identity_of(needed.experiment), idle)
 
 
@@ -172,15 +171,6 @@ def _with_points(draft: Draft, points: Iterable[Point]) -> Draft:
         for setting in point.settings:
             draft = with_value(draft, setting.path, setting.value, setting.origin)
     return draft
-
-
-def _slim(base: Draft, points: Sequence[Point], templates: Mapping[str, str], loaded: Loaded) -> Loaded:
-    """`loaded` without its table of origins, which is made again on demand: there may be thousands."""
-
-    def locate(path: KeyPath) -> str:
-        return derived(_with_points(base, points), templates).locate(path)
-
-    return Loaded(experiment=loaded.experiment, resolved=loaded.resolved, locate=locate)
 
 
 def _without_agents(loaded: Loaded, idle: Collection[str]) -> Loaded:
@@ -237,7 +227,8 @@ def _refuse_duplicates(draft: Draft, found: Sequence[_Expanded]) -> None:
         raise draft_error(draft, problems)
 
 
-def _named(grid_name: str, one: _Expanded, slug: str) -> Combination:
+def renamed(grid_name: str, one: Combination, slug: str) -> Combination:
+    """A combination under another slug, such as the one that it already has."""
     name = f"{grid_name[: NAME_CHARS_MAX - len(slug) - 1]}-{slug}"
     metadata = one.loaded.experiment.experiment_metadata.model_copy(update={"experiment_name": name})
     # How combinations are compared is of the grid: each of them is an experiment that can be played alone.
@@ -248,7 +239,7 @@ def _named(grid_name: str, one: _Expanded, slug: str) -> Combination:
         resolved={**one.loaded.resolved, **{key: part.model_dump(mode="json") for key, part in alone.items()}},
         locate=one.loaded.locate,
     )
-    return Combination(slug=slug, identity=one.identity, values=one.values, loaded=loaded)
+    return replace(one, slug=slug, loaded=loaded)
 
 
 def _slugs(found: Sequence[_Expanded]) -> list[str]:

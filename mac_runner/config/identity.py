@@ -14,6 +14,7 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from mac_runner.config.document import as_object
 from mac_runner.config.experiment import Experiment, decoding_of, reply_form_of
+from mac_runner.problems import dotted
 from mac_runner.registry import BACKENDS, environment_specs
 from mac_runner.secrecy import says_secret
 from mac_runner.section import IDENTITY, RUNTIME, Bearing, File, KeyPath, bearing_of, place_at
@@ -48,7 +49,7 @@ def foreign_edition(config: JsonObject) -> Difference | None:
         key = (spec.section, _EDITION)
         section, known = config.get(spec.section), spec.settings.model_fields.get(_EDITION)
         if known is not None and isinstance(section, dict) and (found := section.get(_EDITION)) != known.default:
-            return Difference(_dotted(key), found, known.default)
+            return Difference(dotted(key), found, known.default)
     return None
 
 
@@ -76,7 +77,7 @@ def identity_of(experiment: Experiment) -> str:
     for path in _runtime_settings(written):
         written = as_object(_without(written, path))
     leaves = [(path, value) for path, value in _leaves((), written) if path != _NAME]
-    text = json.dumps(sorted([_dotted(path), json.dumps(value, sort_keys=True)] for path, value in leaves))
+    text = json.dumps(sorted([dotted(path), json.dumps(value, sort_keys=True)] for path, value in leaves))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -156,7 +157,7 @@ def _walk(path: KeyPath, old: JsonValue, new: JsonValue, beside: JsonObject) -> 
     elif path == ("agent_definitions",):
         old_agents, new_agents = _by_id(old), _by_id(new)
         if list(old_agents) != list(new_agents):
-            yield path, Difference(_dotted(path), list(old_agents), list(new_agents))
+            yield path, Difference(dotted(path), list(old_agents), list(new_agents))
         for agent_id in (known for known in old_agents if known in new_agents):
             yield from _walk((*path, agent_id), old_agents[agent_id], new_agents[agent_id], {})
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and _have_keys((*old, *new)):
@@ -164,7 +165,7 @@ def _walk(path: KeyPath, old: JsonValue, new: JsonValue, beside: JsonObject) -> 
             yield from _walk((*path, index), one, other, {})
     elif not _is_same(old, new):
         is_content = path[-1] == "sha256" and beside.keys() == File.model_fields.keys()
-        yield path, Difference(_dotted(path), old, new, str(beside["path"]) if is_content else "")
+        yield path, Difference(dotted(path), old, new, str(beside["path"]) if is_content else "")
 
 
 def _value(path: KeyPath, section: JsonObject) -> JsonValue:
@@ -196,43 +197,26 @@ def _is_same(old: JsonValue, new: JsonValue) -> bool:
     return old == new and isinstance(old, bool) == isinstance(new, bool)
 
 
-def _dotted(path: KeyPath) -> str:
-    return ".".join(str(part) for part in path)
-
-
 def recorded_speakers(config: JsonObject) -> dict[str, str]:
     """By agent definition, its model in a recorded run."""
-    definitions = config.get("agent_definitions")
-    listed = [one for one in definitions if isinstance(one, dict)] if isinstance(definitions, list) else []
-    return {str(one["agent_id"]): str(one["model"]) for one in listed if "agent_id" in one and "model" in one}
+    agents = _by_id(config.get("agent_definitions")).items()
+    return {name: str(agent["model"]) for name, agent in agents if isinstance(agent, dict) and "model" in agent}
 
 
 def recorded_decoding(config: JsonObject) -> dict[str, JsonObject]:
-    """By model, what replies of a recorded run were held to, and the form that prompts taught, if they taught one.
-
-    A run recorded before there were such keys has none.
-    """
-    definitions = config.get("model_definitions")
-    if not isinstance(definitions, dict):
-        return {}
-    known = {
-        name
-        for name, definition in definitions.items()
-        if isinstance(definition, dict) and "constrained_decoding" in definition
-    }
+    """By model, what replies of a recorded run were held to, and the form that prompts taught, if they taught one."""
     try:
         experiment = Experiment.model_validate(config)
         spec = experiment.known_spec
-        has_forms = () if spec is None else spec.reply_forms
     except ValidationError:
         return {}
+    has_forms = spec is not None and bool(spec.reply_forms)
     return {
         name: {
             "constrained_decoding": decoding_of(definition),
             "reply_form": reply_form_of(experiment, definition) if has_forms else None,
         }
         for name, definition in experiment.model_definitions.items()
-        if name in known
     }
 
 

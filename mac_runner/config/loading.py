@@ -53,7 +53,7 @@ def load(
         draft = with_value(draft, ("seed",), _value("--seed", str(seed)), "--seed")
     if draft.value.get(GRID_KEY) is not None:
         return expanded(draft, base)
-    draft = Draft(value={key: value for key, value in draft.value.items() if key != GRID_KEY}, origins=draft.origins)
+    draft = replace(draft, value={key: value for key, value in draft.value.items() if key != GRID_KEY})
     loaded = resolved(draft, base)
     if has_variants(loaded.experiment):
         return expanded(draft, base)

@@ -7,7 +7,7 @@ what is in them counts: digests and texts become part of the config, and with it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -93,10 +93,8 @@ class NamedCode:
                 self.problems.append(Problem((SETTINGS,), text))
             self._reward_names = environment_specs()[name].reward_names
             return None
-        try:
-            loaded = self._once("environment", name, lambda: load_environment(name, self._base))
-        except ConfigError as fault:
-            self.problems.append(Problem(ENVIRONMENT_KEY, str(fault)))
+        loaded = self._once(ENVIRONMENT_KEY, "environment", name, lambda: load_environment(name, self._base))
+        if loaded is None:
             return None
         self._reward_names = loaded.spec.reward_names
         settings, model = self._settings((SETTINGS,), f"environment {name!r}", loaded.spec, given), loaded.spec.settings
@@ -144,10 +142,8 @@ class NamedCode:
 
     def _backend(self, path: KeyPath, definition: JsonObject, name: str) -> JsonObject | None:
         """The definition of a model whose backend is not built in, with what its code adds."""
-        try:
-            loaded = self._once("backend", name, lambda: load_backend(name, self._base))
-        except ConfigError as fault:
-            self.problems.append(Problem((*path, "backend"), str(fault)))
+        loaded = self._once((*path, "backend"), "backend", name, lambda: load_backend(name, self._base))
+        if loaded is None:
             return None
         spec, given = loaded.spec, definition.get(SETTINGS)
         before = len(self.problems)
@@ -170,7 +166,10 @@ class NamedCode:
             return
         section = section_key(backend)
         name = as_object(definition.get(section)).get(key)
-        if not isinstance(name, str) or (":" not in name and name not in self._installed("policies")):
+        if not isinstance(name, str):
+            return  # A problem of its own.
+        installed = self._once((), "installed", "policies", lambda: {one.name for one in installed_plugins("policies")})
+        if ":" not in name and name not in (installed or ()):
             return  # One of the environment, which says so where it has none.
         self._function((*path, section, key), "policies", name)
 
@@ -217,25 +216,22 @@ class NamedCode:
 
     def _function(self, path: KeyPath, kind: PluginKind, name: str) -> Code | None:
         """Find a player, a metric or a reward; the code of all but a metric is part of the identity."""
-        try:
-            plugin = self._once(kind, name, lambda: load_function(kind, name, self._base))
-        except ConfigError as fault:
-            self.problems.append(Problem(path, str(fault)))
+        plugin = self._once(path, kind, name, lambda: load_function(kind, name, self._base))
+        if plugin is None:
             return None
         if kind != "metrics":
             self.add(path, name, plugin.code)
         return plugin.code
 
-    def _installed(self, kind: PluginKind) -> Container[str]:
-        """The names of installed packages, which are looked up once for all combinations of a grid."""
-        return self._once("installed", kind, lambda: {found.name for found in installed_plugins(kind)})
-
-    def _once(self, what: str, name: str, find: Callable[[], T]) -> T:
-        """What `find` returns, for all combinations of a grid."""
-        key = f"{what} {name}"
-        if key not in self._cache:
-            self._cache[key] = find()
-        return cast("T", self._cache[key])
+    def _once(self, path: KeyPath, kind: str, name: str, find: Callable[[], T]) -> T | None:
+        """What `find` returns, for all combinations of a grid; None, and a problem at `path`, where it finds none."""
+        key = f"{kind} {name}"
+        try:
+            if key not in self._cache:
+                self._cache[key] = find()
+        except ConfigError as fault:
+            self.problems.append(Problem(path, str(fault)))
+        return cast("T | None", self._cache.get(key))
 
     def _pins(self) -> Iterator[Problem]:
         """What the file itself says of code, where that is not what was found."""

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from mac_runner.config.document import YAML_DEPTH_MAX, Written, as_object
 from mac_runner.config.experiment import SHORT, Experiment
 from mac_runner.config.materials import NamedCode, with_materials
-from mac_runner.config.validation import complaints, inconsistencies, own_settings, without_effect
+from mac_runner.config.validation import complaints, inconsistencies, own_settings, shared, without_effect
 from mac_runner.errors import ConfigError
 from mac_runner.flat import value_at
 from mac_runner.problems import MaterialError, Problem, config_error, dotted, suggestion
@@ -34,13 +34,19 @@ class Draft:
 
     value: JsonObject
     origins: Mapping[KeyPath, str]
+    """Of what a file has."""
+    placed: tuple[tuple[KeyPath, str], ...] = ()
+    """The values that were set since, in their order, each with its origin."""
 
     def locate(self, path: KeyPath) -> str:
         """Where the value at `path` was written; for one that was not, where its nearest parent was."""
-        for length in range(len(path), -1, -1):
-            if (origin := self.origins.get(path[:length])) is not None:
-                return origin
-        return self.origins.get((), "")
+        near = next((length for length in range(len(path), -1, -1) if path[:length] in self.origins), 0)
+        origin = self.origins.get(path[:near], "")
+        for place, at in self.placed:
+            length = shared(path, place)
+            if length == len(place) or length > near:
+                near, origin = length, at
+        return origin
 
     def said(self, path: KeyPath) -> str:
         """The key of a path as it was written: the short one, where that is at the place of the value."""
@@ -70,7 +76,7 @@ def _in_full(draft: Draft, key: str, path: KeyPath) -> Draft:
     if path[1] in as_object(section):
         text = f"{dotted(path)} ({draft.locate(path)}) says the same; leave one of the two out"
         raise draft_error(draft, [Problem((key,), text)])
-    found = Draft(value=rest, origins={**draft.origins, (key,): origin})
+    found = replace(draft, value=rest, origins={**draft.origins, (key,): origin})
     # A section of another form is a problem of its own.
     return with_value(found, path, draft.value[key], origin) if isinstance(section, dict | None) else found
 
@@ -81,15 +87,14 @@ def overlaid(base: Draft, overlay: Draft) -> Draft:
     value = _merged(base.value, overlay.value, (), replaced)
     kept = {path: origin for path, origin in base.origins.items() if not _is_below(path, replaced)}
     new = {path: origin for path, origin in overlay.origins.items() if _is_below(path, replaced)}
-    return Draft(value=value, origins={**kept, **new})
+    placed = [entry for entry in base.placed if not _is_below(entry[0], replaced)]
+    placed += [entry for entry in overlay.placed if _is_below(entry[0], replaced)]
+    return Draft(value=value, origins={**kept, **new}, placed=tuple(placed))
 
 
 def with_value(draft: Draft, path: KeyPath, value: JsonValue, origin: str) -> Draft:
     """`draft` with `value` at `path`, which `resolve_path` returned; missing mappings on the way are made."""
-    origins = {known: text for known, text in draft.origins.items() if known[: len(path)] != path}
-    for length in range(1, len(path) + 1):
-        origins.setdefault(path[:length], origin)
-    return Draft(value=as_object(_placed(draft.value, path, value)), origins=origins)
+    return replace(draft, value=as_object(_placed(draft.value, path, value)), placed=(*draft.placed, (path, origin)))
 
 
 def resolve_path(value: JsonValue, key: str) -> KeyPath:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
+from itertools import takewhile
 from typing import Any, Final, get_origin
 
 from pydantic import ValidationError
@@ -378,8 +379,8 @@ def belongs(path: KeyPath, root: type[Settings]) -> str:
         if not wanted or get_close_matches(name, [*beside, wanted], n=1) != [wanted] or wanted in beside:
             return ""
     places = [key for key in keys if key[-1] == wanted]
-    nearest = max(_shared(key, parent) for key in places)
-    near = [".".join(key).replace(".[]", "[]") for key in places if _shared(key, parent) == nearest]
+    nearest = max(shared(key, parent) for key in places)
+    near = [".".join(key).replace(".[]", "[]") for key in places if shared(key, parent) == nearest]
     more = "" if len(near) <= _PLACES_MAX else ", and elsewhere"
     return f"; it belongs at {' or '.join(near[:_PLACES_MAX])}{more}"
 
@@ -405,6 +406,6 @@ def _general(path: KeyPath, keys: list[tuple[str, ...]]) -> tuple[str, ...]:
     return general
 
 
-def _shared(key: tuple[str, ...], parent: tuple[str, ...]) -> int:
-    """How many parts a key begins with that the other begins with too."""
-    return next((n for n, (one, other) in enumerate(zip(key, parent, strict=False)) if one != other), len(parent))
+def shared(one: KeyPath, other: KeyPath) -> int:
+    """How many parts both paths begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
