@@ -19,16 +19,17 @@ from random import Random
 from statistics import median
 from typing import Final, NamedTuple
 
+from mac_runner.backends.base import lookahead_for
 from mac_runner.clock import SystemClock
-from mac_runner.config import differences
+from mac_runner.config import ModelDefinition, differences
 from mac_runner.data.sources import sources_of
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.errors import ConfigError, RequestRefusedError
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
 from mac_runner.plan import Plan
-from mac_runner.planning.engine import EngineModel, Load, ReplySource, scripted_replies
+from mac_runner.planning.engine import KV_TOKENS_UNKNOWN, STEP_TOKENS, EngineModel, Load, ReplySource, scripted_replies
 from mac_runner.planning.forecast import CLIENT_MS, TURNS_MAX, CriticalPath, Forecast, Study, critical_path, forecast
-from mac_runner.planning.observed import FileCalibration, Measured, RunCalibration, engine_model
+from mac_runner.planning.observed import FileCalibration, Measured, RunCalibration
 from mac_runner.runs.engines import Engine, plan_engines, tensor_parallel_of
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
 from mac_runner.scheduler import Source
@@ -37,6 +38,7 @@ from mac_runner.store import Run, replies_of, task_of
 from mac_runner.types import Prompt, Reply, Request, Task, stable_hash
 
 RESAMPLINGS: Final = 20
+SLOTS_UNKNOWN: Final = 16
 ROW_TURNS_MIN: Final = 20_000
 """Each row of a table simulates so many turns at least, where the study has them."""
 SPREAD_TURNS: Final = 2_000
@@ -356,12 +358,44 @@ class _Planned:
         return (lambda random: random.choice(known)) if known else None
 
     def _model(self, engine: Engine, lanes: int | None, slots: int | None) -> EngineModel:
-        """An engine of this size; a scripted player is an engine that answers at once."""
-        measured = self._measured.get(engine.name)
+        """An engine of this size; None: as the experiment has it. A scripted player answers at once."""
+        measured, definition = self._measured.get(engine.name), engine.definition
         if measured is None:
             return _SCRIPTED
-        kv_tokens = self._request.kv_tokens
-        return engine_model(engine, measured, lanes=lanes, slots=slots, kv_tokens=kv_tokens, note=self.notes.append)
+        note, settings = self.notes.append, definition.backend_settings
+        own_lanes = _lanes_of(definition, measured)
+        slots = slots or _slots_of(definition, measured, own_lanes)
+        if slots is None:
+            slots = SLOTS_UNKNOWN
+            note(f"{engine.name}: nothing says how many requests a lane serves at once; {slots} are assumed")
+        if slots > measured.in_flight:
+            note(
+                f"{engine.name}: {slots} slots, and at most {measured.in_flight} requests were in flight when the "
+                "engine was measured; beyond that the step model is extrapolated"
+            )
+        elif not measured.is_sweep and slots * 2 <= measured.in_flight:
+            note(
+                f"{engine.name}: {slots} slots, and the run had up to {measured.in_flight} requests in flight; one "
+                "load does not show well how an engine works at another: mac-run calibrate measures several"
+            )
+        kv_tokens = self._request.kv_tokens or measured.cache_tokens
+        if kv_tokens is None:
+            note(
+                f"{engine.name}: the size of the KV cache is not known, so it limits nothing here; --kv-tokens says it"
+            )
+        in_process = definition.backend in ("vllm", "nano")
+        return EngineModel(
+            steps=measured.steps,
+            lanes=lanes or own_lanes,
+            slots=slots,
+            step_tokens=getattr(settings, "max_num_batched_tokens", None) or STEP_TOKENS,
+            kv_tokens=kv_tokens or KV_TOKENS_UNKNOWN,
+            context_tokens=getattr(settings, "max_model_len", None),
+            admits_by_tokens=in_process and kv_tokens is not None,
+            lookahead=lookahead_for(slots) if in_process else None,
+            is_prefix_cached=measured.is_prefix_cached,
+            chars_per_token=measured.chars_per_token,
+        )
 
     def _refuse_other_environments(self, runs: Sequence[Run]) -> None:
         asked = {setup.environment_name for setup in self.chosen.setups}
@@ -384,3 +418,23 @@ def _smaller(study: Study, conversations: int) -> Study:
             for name, model in study.engines.items()
         },
     )
+
+
+def _lanes_of(definition: ModelDefinition, measured: Measured) -> int:
+    """How many servers a model has, as the experiment says it; else as many as were measured."""
+    urls = getattr(definition.backend_settings, "base_urls", ())
+    return len(urls) or _number_set(definition, "lanes", "data_parallel_size") or measured.lanes
+
+
+def _slots_of(definition: ModelDefinition, measured: Measured, lanes: int) -> int | None:
+    """How many requests each server serves at once, as the experiment says it; None where nothing says it."""
+    if (of_lane := _number_set(definition, "max_num_seqs")) is not None:
+        return of_lane
+    whole = _number_set(definition, "max_in_flight", "max_num_seqs_upper_bound") or measured.capacity
+    return None if whole is None else max(1, whole // lanes)
+
+
+def _number_set(definition: ModelDefinition, *keys: str) -> int | None:
+    """The first of some settings of a backend that it has and that is a number."""
+    found = (getattr(definition.backend_settings, key, None) for key in keys)
+    return next((value for value in found if isinstance(value, int)), None)

@@ -14,9 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from mac_runner.backends.base import lookahead_for
 from mac_runner.bottleneck import usage_of
-from mac_runner.config import ModelDefinition
 from mac_runner.errors import ConfigError
 from mac_runner.latency import (
     CHARS_PER_TOKEN,
@@ -26,7 +24,6 @@ from mac_runner.latency import (
     StepModel,
     read_calibrations,
 )
-from mac_runner.planning.engine import KV_TOKENS_UNKNOWN, STEP_TOKENS, EngineModel
 from mac_runner.planning.fit import SAMPLES_MIN, Stay, fit
 from mac_runner.problems import MaterialError
 from mac_runner.results import number
@@ -35,7 +32,6 @@ from mac_runner.runs.recorded import recorded_only
 from mac_runner.store import Run
 from mac_runner.types import JsonObject
 
-SLOTS_UNKNOWN: Final = 16
 UNFIT: Final = 0.5
 """A step model with this median error or more is refused."""
 DOUBTFUL: Final = 0.1
@@ -304,72 +300,3 @@ def _judge(what: str, error: float, note: Callable[[str], None]) -> None:
         )
     if error >= DOUBTFUL:
         note(f"{what}: the step model is off by {error:.0%} or more for half of the replies; so may the forecast be")
-
-
-def engine_model(
-    engine: Engine,
-    measured: Measured,
-    *,
-    lanes: int | None,
-    slots: int | None,
-    kv_tokens: int | None,
-    note: Callable[[str], None],
-) -> EngineModel:
-    """An engine with so many lanes and slots in each; None: as the experiment has it."""
-    definition, settings = engine.definition, engine.definition.backend_settings
-    own_lanes = _lanes_of(definition, measured)
-    slots = slots or _slots_of(definition, measured, own_lanes)
-    if slots is None:
-        slots = SLOTS_UNKNOWN
-        note(f"{engine.name}: nothing says how many requests a lane serves at once; {slots} are assumed")
-    _note_load(engine.name, measured, slots, note)
-    kv_tokens = kv_tokens or measured.cache_tokens
-    if kv_tokens is None:
-        note(f"{engine.name}: the size of the KV cache is not known, so it limits nothing here; --kv-tokens says it")
-    in_process = definition.backend in ("vllm", "nano")
-    return EngineModel(
-        steps=measured.steps,
-        lanes=lanes or own_lanes,
-        slots=slots,
-        step_tokens=getattr(settings, "max_num_batched_tokens", None) or STEP_TOKENS,
-        kv_tokens=kv_tokens or KV_TOKENS_UNKNOWN,
-        context_tokens=getattr(settings, "max_model_len", None),
-        admits_by_tokens=in_process and kv_tokens is not None,
-        lookahead=lookahead_for(slots) if in_process else None,
-        is_prefix_cached=measured.is_prefix_cached,
-        chars_per_token=measured.chars_per_token,
-    )
-
-
-def _note_load(engine: str, measured: Measured, slots: int, note: Callable[[str], None]) -> None:
-    """Say where the step model is used at a load that it was not measured at."""
-    if slots > measured.in_flight:
-        note(
-            f"{engine}: {slots} slots, and at most {measured.in_flight} requests were in flight when the engine was "
-            "measured; beyond that the step model is extrapolated"
-        )
-    elif not measured.is_sweep and slots * 2 <= measured.in_flight:
-        note(
-            f"{engine}: {slots} slots, and the run had up to {measured.in_flight} requests in flight; one load does "
-            "not show well how an engine works at another: mac-run calibrate measures several"
-        )
-
-
-def _lanes_of(definition: ModelDefinition, measured: Measured) -> int:
-    """How many servers a model has, as the experiment says it; else as many as were measured."""
-    urls = getattr(definition.backend_settings, "base_urls", ())
-    return len(urls) or _number_set(definition, "lanes", "data_parallel_size") or measured.lanes
-
-
-def _slots_of(definition: ModelDefinition, measured: Measured, lanes: int) -> int | None:
-    """How many requests each server serves at once, as the experiment says it; None where nothing says it."""
-    if (of_lane := _number_set(definition, "max_num_seqs")) is not None:
-        return of_lane
-    whole = _number_set(definition, "max_in_flight", "max_num_seqs_upper_bound") or measured.capacity
-    return None if whole is None else max(1, whole // lanes)
-
-
-def _number_set(definition: ModelDefinition, *keys: str) -> int | None:
-    """The first of some settings of a backend that it has and that is a number."""
-    found = (getattr(definition.backend_settings, key, None) for key in keys)
-    return next((value for value in found if isinstance(value, int)), None)
