@@ -147,13 +147,12 @@ def down(path: Path) -> Exit:
 def status_json(path: Path, held: HeldFleet, state: FleetState) -> JsonObject:
     """All that is known of a fleet, for programs; without its token."""
     known = asdict(held)
-    for key in ("token", "format", "lanes"):
+    for key in ("token", "format"):
         del known[key]
-    urls = {lane.name: lane.url for lane in held.lanes}
     return {
         "file": str(path),
         **known,
-        "lanes": [{**asdict(lane), "url": urls.get(lane.name)} for lane in state.lanes],
+        "lanes": [{**asdict(lane), "url": f"http://127.0.0.1:{lane.port}/v1"} for lane in state.lanes],
         "lost": {name: model.lost for name, model in state.models.items()},
     }
 

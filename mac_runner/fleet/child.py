@@ -55,10 +55,6 @@ class Log:
                 self._file, self._size = self._open(), 0
             self._size += os.write(self._file, data)
 
-    def close(self) -> None:
-        """Write no more."""
-        os.close(self._file)
-
 
 class Guardian:
     """One engine, from its start until no process of it is left."""

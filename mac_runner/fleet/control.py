@@ -145,7 +145,6 @@ class Control:
         return self._held[name].lane
 
     def up(self, model: str) -> tuple[LaneSpec, ...]:
-        """The lanes that take requests."""
         return tuple(held.spec for held in self._models[model] if held.lane.is_up)
 
     def capacity(self, model: str) -> int:
@@ -213,7 +212,7 @@ class Control:
             self._residency.up(lane, now_s)
             event = "EVENT_LANE_UP" if held.move is Do.START else "EVENT_LANE_SWAP"
             fields = {} if held.replaced is None else {"replaced": held.replaced}
-            self._note(event, held, "", now_s - held.began_s, fields)
+            self._note(event, held, "", now_s - held.began_s, **fields)
             held.move = held.replaced = None
         return self._settle(now_s)
 
@@ -305,7 +304,6 @@ class Control:
         return self._settle(now_s)
 
     def drained(self, lane: str, now_s: float) -> tuple[Action, ...]:
-        """A lane that is drained has no request in flight."""
         held = self._held[lane]
         if held.lane.state is LaneState.DRAINING and held.lane.is_held and not held.lane.is_stopping:
             held.lane.drained(now_s)
@@ -365,9 +363,7 @@ class Control:
             self._held[swap.out].lane.drain()
             self._held[swap.in_].replaced = swap.out
             self._held[swap.in_].began_s = now_s
-            self._note(
-                "EVENT_LANE_DRAIN", self._held[swap.out], f"{swap.in_} takes its turn", fields={"next": swap.in_}
-            )
+            self._note("EVENT_LANE_DRAIN", self._held[swap.out], f"{swap.in_} takes its turn", next=swap.in_)
         for lane in decision.enters:
             self._held[lane].is_entering = True
 
@@ -458,15 +454,8 @@ class Control:
     def _alive(self, model: str) -> list[_Held]:
         return [held for held in self._models[model] if held.lane.state is not LaneState.RETIRED]
 
-    def _note(
-        self,
-        event: str,
-        held: _Held,
-        reason: str,
-        seconds: float | None = None,
-        fields: Mapping[str, str] | None = None,
-    ) -> None:
-        self._out.append(Note(event, held.spec.name, reason, seconds, fields or {}))
+    def _note(self, event: str, held: _Held, reason: str, seconds: float | None = None, **fields: str) -> None:
+        self._out.append(Note(event, held.spec.name, reason, seconds, fields))
 
     def validate(self) -> None:
         """Raise AssertionError where a promise of this module is broken."""

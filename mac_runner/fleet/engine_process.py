@@ -201,7 +201,6 @@ class LaneProcess:
         return await asyncio.shield(self._ended)
 
     async def gone(self) -> None:
-        """Wait until no process of the lane is left."""
         await asyncio.shield(self._reader)
 
     async def stop(self, grace_s: float) -> None:
@@ -327,13 +326,11 @@ class EngineClient:
         await self._http.close()
 
     async def get(self, url: str, *, timeout_s: float = LOOK_S) -> bytes:
-        """The body of a page."""
         return await self._body(f"GET {url}", self._http.get(URL(url), deadline_s=timeout_s))
 
     async def post(
         self, url: str, body: JsonObject | None, headers: Mapping[str, str] = {}, *, timeout_s: float
     ) -> bytes:
-        """The body of the answer to an order."""
         content = b"" if body is None else encoded(body)
         answer = self._http.post(URL(url), content, request_id="fleet", deadline_s=timeout_s, headers=headers)
         return await self._body(f"POST {url}", answer)
@@ -347,7 +344,6 @@ class EngineClient:
             raise EngineRefusedError(f"GET {base_url}/models: the answer lists no models") from fault
 
     async def figures(self, base_url: str) -> Figures:
-        """What the engine's page for Prometheus says."""
         return figures_of(await self.get(base_url.removesuffix("/v1") + "/metrics"))
 
     async def _body(self, what: str, sending: Awaitable[Answer]) -> bytes:
@@ -436,7 +432,6 @@ class LaneEngine:
         return how if error is None else f"{how}: {error}", process.was_killed
 
     async def gone(self) -> None:
-        """Wait until no process of the lane is left."""
         if self._process is not None:
             await self._process.gone()
 
@@ -490,7 +485,6 @@ class LaneEngine:
         await self._client.post(self._at(sleep.wake_path), sleep.body, sleep.headers, timeout_s=timeout_s)
 
     async def stop(self) -> None:
-        """End all processes of the lane."""
         if self._process is not None:
             await self._process.stop(STOP_GRACE_S)
 

@@ -32,12 +32,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
-from mac_runner.backends.fleet.settings import Fleet, FleetModelConfig, LaneAddress, ModelLanes
+from mac_runner.backends.fleet.settings import FleetModelConfig, LaneAddress, ModelLanes
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError, MacRunnerError
 from mac_runner.files import read_regular
 from mac_runner.fleet.engine_process import CommonPrefix
-from mac_runner.fleet.lane import LaneState, LaneStatus, OnEvent, no_events
+from mac_runner.fleet.lane import LaneState, LaneStatus, OnEvent, RunFleet, no_events
 from mac_runner.http_library import aiohttp, web
 from mac_runner.printable import printable
 from mac_runner.structs import convert
@@ -74,6 +74,8 @@ class HeldModel:
     chat_template_sha256: str
     base_urls: tuple[str, ...]
     """The servers of its lanes, for `openai_config.base_urls`."""
+    slots: int
+    """How many requests its lanes serve at once."""
     takes_turns: bool
     """Whether its lanes sleep now and then, so that only runs with `--fleet` can use it."""
 
@@ -86,19 +88,9 @@ class HeldModel:
             engine_args=dict(config.engine_args),
             chat_template_sha256=config.chat_template_sha256,
             base_urls=tuple(lane.url for lane in lanes.all),
+            slots=sum(lane.slots for lane in lanes.all),
             takes_turns=lanes.is_swapped,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldLane:
-    """One lane."""
-
-    name: str
-    model: str
-    place: str
-    url: str
-    slots: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +107,6 @@ class HeldFleet:
     """The address of the control server."""
     token: str = field(repr=False)
     models: dict[str, HeldModel]
-    lanes: tuple[HeldLane, ...]
 
     def encoded(self) -> bytes:
         return json.dumps(asdict(self), indent=2).encode("ascii") + b"\n"
@@ -218,11 +209,8 @@ class FleetState:
     events: tuple[tuple[str, dict[str, Any]], ...]
 
 
-class Holdable(Fleet, Protocol):
+class Holdable(RunFleet, Protocol):
     """A fleet that can be held for others: `LocalFleet` is one."""
-
-    def status(self) -> tuple[LaneStatus, ...]:
-        """All lanes."""
 
     async def drain(self, lane: str) -> None:
         """Give a lane no new requests, wait for those in flight, then stop it. The lane is not retired."""
@@ -565,7 +553,6 @@ class AttachedFleet(FleetClient):
         return self._models[name]
 
     def status(self) -> tuple[LaneStatus, ...]:
-        """All lanes of the fleet, as of the last poll."""
         return self._status
 
     async def _poll(self) -> None:
@@ -649,7 +636,6 @@ class AttachedLanes:
         self._post("/stuck", lane=lane, why=why)
 
     def adopt(self, state: ModelState) -> None:
-        """Take over what the holder says."""
         before = self.up, self.all, self.lost
         self.up = tuple(lane for lane in state.all if lane.name in state.up)
         self.all, self.lost = state.all, state.lost

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn, Protocol, Self, TypeAlias, TypedDict, TypeVar, get_args
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypedDict, TypeVar, get_args
 
 from pydantic import ValidationError
 
@@ -25,7 +25,7 @@ from mac_runner.backends.fleet.settings import Fleet, FleetModelConfig, ModelLan
 from mac_runner.clock import Clock, SystemClock, iso
 from mac_runner.config import FleetConfig, RetryConfig
 from mac_runner.errors import BackendError, ConfigError, EngineDeadError, TransientBackendError
-from mac_runner.fleet.lane import LaneSpec, LaneStatus, OnEvent
+from mac_runner.fleet.lane import LaneSpec, LaneStatus, OnEvent, RunFleet
 from mac_runner.fleet.layout import FleetPlan, local_plan
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.scheduler.attempt import generate, where
@@ -52,17 +52,11 @@ class InferenceRequest(TypedDict):
     max_tokens: int
 
 
-class PlannedFleet(Fleet, Protocol):
+class PlannedFleet(RunFleet, Protocol):
     """A fleet that knows its plan."""
 
     @property
-    def plan(self) -> FleetPlan:
-        """Its lanes and places."""
-        ...
-
-    def status(self) -> tuple[LaneStatus, ...]:
-        """Its lanes now, for people to see."""
-        ...
+    def plan(self) -> FleetPlan: ...
 
 
 def on_vllm(checkpoint: str) -> FleetModelConfig:
@@ -202,18 +196,13 @@ class Gate:
 
     def __init__(self, limit: Callable[[], int]) -> None:
         self._limit = limit
-        self._inside = 0
+        self.inside = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-
-    @property
-    def inside(self) -> int:
-        """How many are in."""
-        return self._inside
 
     async def enter(self, *, is_again: bool = False) -> None:
         """Wait for a slot; one that comes again waits before all others."""
-        if self._inside < self._limit() and (is_again or not self._waiting):
-            self._inside += 1
+        if self.inside < self._limit() and (is_again or not self._waiting):
+            self.inside += 1
             return
         turn = asyncio.get_running_loop().create_future()
         (self._waiting.appendleft if is_again else self._waiting.append)(turn)
@@ -227,18 +216,17 @@ class Gate:
             raise
 
     def leave(self) -> None:
-        """Give the slot back."""
-        self._inside -= 1
+        self.inside -= 1
         self.renew()
 
     def renew(self) -> None:
         """Let in those that there is room for now."""
         waiting = iter(tuple(self._waiting))
-        while self._inside < self._limit() and (turn := next(waiting, None)) is not None:
+        while self.inside < self._limit() and (turn := next(waiting, None)) is not None:
             if turn.cancelled():
                 continue  # It takes itself out.
             self._waiting.remove(turn)
-            self._inside += 1
+            self.inside += 1
             turn.set_result(None)
 
 
@@ -498,7 +486,6 @@ class InferenceEngine:
         return None if self._running is None else self._running.allocator.lane_of(agent_id)
 
     def status(self) -> tuple[LaneStatus, ...]:
-        """The lanes now; none before the start."""
         return () if self._running is None else self._running.fleet.status()
 
     async def batch_run(self, requests: Sequence[InferenceRequest]) -> list[str | InferenceError]:
@@ -547,8 +534,8 @@ class InferenceEngine:
     async def _answered(self, agent_id: str, prompt: str, step: Step, max_tokens: int) -> Reply:
         await self.start()
         running, agent = self._running, self._agents[agent_id]
-        if running is None:
-            self._refuse_closed()
+        self._refuse_if_closed()
+        assert running is not None
         agent.asked += 1
         seed = stable_hash(self._seed, agent_id, agent.asked)
         request = Request(
@@ -575,8 +562,8 @@ class InferenceEngine:
             return await task
         except asyncio.CancelledError:
             current = asyncio.current_task()
-            if self._is_closed and current is not None and not current.cancelling():
-                self._refuse_closed()
+            if current is not None and not current.cancelling():
+                self._refuse_if_closed()
             raise
 
     def _check(self, agent_id: str, step: Step, max_tokens: int) -> None:
@@ -591,10 +578,7 @@ class InferenceEngine:
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
-            self._refuse_closed()
-
-    def _refuse_closed(self) -> NoReturn:
-        raise EngineDeadError("the inference engine was shut down; make another one")
+            raise EngineDeadError("the inference engine was shut down; make another one")
 
     # The fleet
 

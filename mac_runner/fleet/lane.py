@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
+from mac_runner.backends.fleet.settings import Fleet
 from mac_runner.fleet.gpus import Place
 from mac_runner.spec import RestartConfig, SwapConfig
 from mac_runner.types import JsonObject
@@ -95,6 +96,13 @@ class LaneStatus:
     pid: int | None = None
     port: int | None = None
     log: str = ""
+
+
+class RunFleet(Fleet, Protocol):
+    """A fleet that says how its lanes are."""
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        """All lanes now, for people."""
 
 
 _IDLE: Final = (LaneState.PLANNED, LaneState.RESTING)

@@ -92,7 +92,6 @@ class FleetPlan:
         )
 
     def on(self, place: Place) -> tuple[LaneSpec, ...]:
-        """The lanes of a place."""
         return tuple(lane for lane in self.lanes if lane.place.number == place.number)
 
 
@@ -374,7 +373,6 @@ def _cut(
 
 
 def gib(mib: float) -> str:
-    """So many MiB in GiB, for people."""
     return f"{mib / _GIB_MIB:.1f}"
 
 
@@ -455,7 +453,6 @@ class _Layout:
         self._grow([name for name in self._models if name in placed and self._models[name].lanes == "auto"])
 
     def notes(self) -> Iterator[str]:
-        """What to know about the layout."""
         for shelf in self.shelves:
             if len(shelf.models) > self._limit:
                 names = ", ".join(dict.fromkeys(shelf.models))

@@ -144,7 +144,6 @@ class LocalFleet:
         await self.until(lambda: self.control.lane(lane).state in (LaneState.DRAINED, LaneState.RETIRED))
 
     def ask_up(self, lane: str) -> None:
-        """Take a lane that was drained into service again."""
         self._known(lane)
         self.feed(self.control.ask_up(lane, self._now_s))
 
@@ -393,7 +392,6 @@ class LocalModelLanes:
 
     @property
     def common_prefix(self) -> str:
-        """What prompts begin with, as far as it is known."""
         return self._prefix.text or ""
 
     @property
@@ -465,7 +463,6 @@ class LaneReports:
         """Whether an engine ended by itself or did not start, so that its log is of use."""
 
     def note(self, note: Note, log: Path) -> None:
-        """Pass on what happened to a lane."""
         lane = self._lanes[note.lane]
         fields: JsonObject = {"lane": lane.name, "model": lane.model, "place": lane.place.label}
         fields["gpu"] = ",".join(lane.place.visible) or None

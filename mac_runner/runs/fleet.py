@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from mac_runner.backends.fleet.settings import Fleet, FleetModelConfig
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock
 from mac_runner.config import FleetConfig
 from mac_runner.errors import ConfigError, StoreError
-from mac_runner.fleet.lane import LaneStatus, OnEvent
+from mac_runner.fleet.lane import OnEvent, RunFleet
 from mac_runner.fleet.layout import FleetPlan, LayoutError, local_plan
 from mac_runner.problems import Problem, config_error, dotted
 from mac_runner.runs.engines import Engine, plan_engines
@@ -25,14 +25,6 @@ from mac_runner.spec import MODELS
 from mac_runner.types import JsonObject
 
 _PlanT = TypeVar("_PlanT")
-
-
-class RunFleet(Fleet, Protocol):
-    """A fleet as a run needs it."""
-
-    def status(self) -> tuple[LaneStatus, ...]:
-        """Its lanes now, for people to see."""
-        ...
 
 
 class PlannedFleet(Protocol):

@@ -20,10 +20,10 @@ from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock, iso
 from mac_runner.config import FleetConfig
 from mac_runner.errors import ConfigError, EngineDeadError, RunLockedError
-from mac_runner.fleet.held import AttachedFleet, FleetHost, HeldFleet, HeldLane, HeldModel, Holdable, read_held
-from mac_runner.fleet.lane import OnEvent
+from mac_runner.fleet.held import AttachedFleet, FleetHost, HeldFleet, HeldModel, Holdable, read_held
+from mac_runner.fleet.lane import OnEvent, RunFleet
 from mac_runner.runs import event_loop
-from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet
+from mac_runner.runs.fleet import FleetPlanner, PlannedFleet
 from mac_runner.secrecy import command_of
 from mac_runner.store import Disk
 from mac_runner.store.disk import PrivateSystem
@@ -109,7 +109,15 @@ async def hold(
             token = secrets.token_urlsafe()
             async with FleetHost(fleet, tuple(models), token, stop.set) as host:
                 hosts.append(host)
-                held = _described(models, fleet, host.port, token, clock)
+                held = HeldFleet(
+                    pid=os.getpid(),
+                    host=Machine().host,
+                    started_at=iso(clock.utc_now()),
+                    command=command_of(sys.argv),
+                    control=f"http://127.0.0.1:{host.port}",
+                    token=token,
+                    models={name: HeldModel.of(config, fleet.model(name)) for name, config in models.items()},
+                )
                 disk.write_atomic(path, [held.encoded()])
                 on_begin()
                 await event_loop.until_stopped(stop, _serve(fleet, models, lambda: on_up(held)))
@@ -135,27 +143,6 @@ async def _serve(fleet: Holdable, models: Iterable[str], on_up: Callable[[], Non
     raise EngineDeadError("; ".join(f"{name}: {each.lost}" for name, each in lanes.items()))
 
 
-def _described(
-    models: Mapping[str, FleetModelConfig], fleet: Holdable, port: int, token: str, clock: Clock
-) -> HeldFleet:
-    lanes = {name: fleet.model(name) for name in models}
-    places = {lane.name: lane.place for lane in fleet.status()}
-    return HeldFleet(
-        pid=os.getpid(),
-        host=Machine().host,
-        started_at=iso(clock.utc_now()),
-        command=command_of(sys.argv),
-        control=f"http://127.0.0.1:{port}",
-        token=token,
-        models={name: HeldModel.of(config, lanes[name]) for name, config in models.items()},
-        lanes=tuple(
-            HeldLane(name=lane.name, model=name, place=places.get(lane.name, ""), url=lane.url, slots=lane.slots)
-            for name in models
-            for lane in lanes[name].all
-        ),
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AttachedPlan:
     """The lanes of a held fleet for some models."""
@@ -177,8 +164,6 @@ def attached_to(path: Path) -> FleetPlanner:
     def plan(_config: FleetConfig, models: Mapping[str, FleetModelConfig], _keys: frozenset[str]) -> PlannedFleet:
         held = read_held(path)
         served = {held.serving(name, config) for name, config in models.items()}
-        return _AttachedPlan(
-            path=path, models=models, slots=sum(lane.slots for lane in held.lanes if lane.model in served)
-        )
+        return _AttachedPlan(path=path, models=models, slots=sum(held.models[name].slots for name in served))
 
     return plan

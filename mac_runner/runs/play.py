@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 from mac_runner.clock import Clock, SystemClock, pause
 from mac_runner.descriptors import limit, runs_within
 from mac_runner.errors import ConfigError, RunDirectoryError, RunLockedError
-from mac_runner.fleet.lane import LaneStatus
+from mac_runner.fleet.lane import LaneStatus, RunFleet
 from mac_runner.plan import Shard
 from mac_runner.reports import GridRow, is_nothing_usable, nothing_finished, usability_warning
 from mac_runner.runs import claims, event_loop
@@ -28,7 +28,7 @@ from mac_runner.runs.engines import (
     connections_of,
     plan_engines,
 )
-from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet, local_fleet, opened, plan_fleet
+from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, local_fleet, opened, plan_fleet
 from mac_runner.runs.limits import Limits
 from mac_runner.runs.policies import PolicyPlan, PolicyRequest, check_policies, plan_policies
 from mac_runner.runs.setup import ExperimentSet, Setup, located

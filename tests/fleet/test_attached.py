@@ -104,7 +104,6 @@ async def hosted(fleet: FakeFleet, on_down: Callable[[], None] = lambda: None) -
             control=f"http://127.0.0.1:{host.port}",
             token=TOKEN,
             models={name: HeldModel.of(config, fleet.model(name)) for name, config in CONFIGS.items()},
-            lanes=(),
         )
         write(held.encoded())
         yield host

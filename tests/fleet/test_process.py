@@ -225,7 +225,7 @@ def test_log_is_of_a_bounded_size_and_ends_with_the_last_lines(tmp_path: Path) -
     kept = (tmp_path / "log.1").read_text() + path.read_text()
     assert path.stat().st_size <= 100
     assert kept.splitlines()[-9:] == [f"line {number}" for number in range(41, 50)]
-    log.close()
+    os.close(log._file)
 
 
 VLLM_LOG = """
