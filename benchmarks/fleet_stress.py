@@ -22,11 +22,10 @@ from typing import Final
 
 from benchmarks.machine import row
 from mac_runner.backends.fleet.settings import FleetModelConfig
-from mac_runner.config import FleetConfig
 from mac_runner.errors import BackendError
 from mac_runner.fleet import InferenceEngine
 from mac_runner.fleet.lane import LaneState
-from mac_runner.spec import ProbeConfig
+from mac_runner.spec import FleetConfig, ProbeConfig
 from mac_runner.types import JsonObject
 from tests.sim.engine_stub import command
 

@@ -17,11 +17,11 @@ from typing import Final
 from benchmarks.machine import row
 from mac_runner.backends import Backend
 from mac_runner.clock import SystemClock
-from mac_runner.config import RetryConfig
 from mac_runner.environments.base import Policy
 from mac_runner.scheduler import Progress, RequestScheduler
 from mac_runner.scheduler.attempt import Unrecorded
 from mac_runner.scheduler.state import Answered, Depart, ModelReady, Open, Opened, TasksExhausted
+from mac_runner.spec import RetryConfig
 from mac_runner.types import (
     Agent,
     JsonObject,

@@ -25,8 +25,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from mac_runner.config import AgentDefinition, Experiment
+from mac_runner.config import Experiment
 from mac_runner.errors import ConfigError
+from mac_runner.spec import AgentDefinition
 from mac_runner.types import Agent, Lineup, Sampling, Task, Turn, stable_hash
 
 REQUEST_SEED_BITS = 31

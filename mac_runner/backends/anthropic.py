@@ -14,7 +14,7 @@ from mac_runner.backends.redaction import required_key
 from mac_runner.registry import BackendSpec
 
 if TYPE_CHECKING:
-    from mac_runner.config import AgentDefinition
+    from mac_runner.spec import AgentDefinition
 
 __all__ = ["SPEC", "AnthropicConfig"]
 

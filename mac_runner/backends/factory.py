@@ -13,9 +13,10 @@ from typing import NoReturn
 from mac_runner.backends.base import Backend, BackendRequest, Form
 from mac_runner.backends.fleet.settings import FleetModelConfig, ModelLanes
 from mac_runner.clock import Clock
-from mac_runner.config import AgentDefinition, ModelDefinition, decoding_of
+from mac_runner.config import ModelDefinition, decoding_of
 from mac_runner.errors import ConfigError, MissingPackageError
 from mac_runner.extras import install_command
+from mac_runner.spec import AgentDefinition
 
 
 def build_backend(

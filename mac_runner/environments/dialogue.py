@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
-from mac_runner.config import RetryConfig
 from mac_runner.environments.reading import Problem
+from mac_runner.spec import RetryConfig
 from mac_runner.types import (
     Agent,
     FinishReason,

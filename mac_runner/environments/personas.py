@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from mac_runner.config import AgentDefinition
+from mac_runner.spec import AgentDefinition
 
 Demographics: TypeAlias = Mapping[str, str | int] | str
 """As an agent definition has them: a mapping, or a text."""

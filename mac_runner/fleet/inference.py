@@ -23,13 +23,13 @@ from mac_runner.backends.base import Backend, Waiting
 from mac_runner.backends.factory import backend_on_fleet
 from mac_runner.backends.fleet.settings import Fleet, FleetModelConfig, ModelLanes
 from mac_runner.clock import Clock, SystemClock, iso
-from mac_runner.config import FleetConfig, RetryConfig
 from mac_runner.errors import BackendError, ConfigError, EngineDeadError, TransientBackendError
 from mac_runner.fleet.lane import LaneSpec, LaneStatus, OnEvent, RunFleet
 from mac_runner.fleet.layout import FleetPlan, local_plan
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.scheduler.attempt import generate, where
 from mac_runner.scheduler.engine_policy import EngineState, Fail, GiveUpEngine, RequestState, Retry, next_step
+from mac_runner.spec import FleetConfig, RetryConfig
 from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.types import JsonObject, Message, Prompt, Reply, Request, Sampling, Turn, stable_hash
 

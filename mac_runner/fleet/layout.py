@@ -24,13 +24,13 @@ from typing import Final, Literal, TypeAlias
 from mac_runner.backends.fleet import vllm_program
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.nano import missing_packages
-from mac_runner.config import FleetConfig
 from mac_runner.errors import ConfigError
 from mac_runner.extras import install_command
 from mac_runner.files import read_regular
 from mac_runner.fleet.gpus import Gpu, Place, Slice, among, discover
 from mac_runner.fleet.lane import LaneSpec
 from mac_runner.problems import Problem, config_error, dotted
+from mac_runner.spec import FleetConfig
 
 MEMORY_SHARE: Final = 0.92
 """The share of a GPU's memory that its engines take together."""

@@ -25,11 +25,12 @@ from mac_runner.backends.factory import build_backend
 from mac_runner.backends.fleet.settings import Fleet, FleetModelConfig, ModelLanes
 from mac_runner.backends.own import own_player
 from mac_runner.clock import Clock
-from mac_runner.config import AgentDefinition, Loaded, ModelDefinition
+from mac_runner.config import Loaded, ModelDefinition
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.errors import ConfigError, MissingPackageError, ShortageError
 from mac_runner.plugins import loaded_plugin
 from mac_runner.runs.setup import Refusals, Setup, located
+from mac_runner.spec import AgentDefinition
 
 DESCRIPTORS_MIN: Final = 24
 """The fewest file descriptors that a run can work with."""

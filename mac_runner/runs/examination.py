@@ -19,7 +19,7 @@ from mac_runner.backends import Backend
 from mac_runner.backends.base import held
 from mac_runner.backends.fleet.settings import FleetModelConfig, ModelLanes
 from mac_runner.clock import Clock
-from mac_runner.config import FleetConfig, ModelDefinition, decoding_of, reply_form_of
+from mac_runner.config import ModelDefinition, decoding_of, reply_form_of
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Conversation
 from mac_runner.errors import (
@@ -39,6 +39,7 @@ from mac_runner.runs.engines import backend_of
 from mac_runner.runs.fleet import local_fleet
 from mac_runner.runs.setup import Setup, located
 from mac_runner.scheduler.runner import BACKEND_CLOSE_S_MAX
+from mac_runner.spec import FleetConfig
 from mac_runner.types import (
     Decoding,
     FinishReason,

@@ -14,14 +14,13 @@ from typing import Protocol, TypeVar
 
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock
-from mac_runner.config import FleetConfig
 from mac_runner.errors import ConfigError, StoreError
 from mac_runner.fleet.lane import OnEvent, RunFleet
 from mac_runner.fleet.layout import FleetPlan, LayoutError, local_plan
 from mac_runner.problems import Problem, config_error, dotted
 from mac_runner.runs.engines import Engine, plan_engines
 from mac_runner.runs.setup import Setup, located
-from mac_runner.spec import MODELS
+from mac_runner.spec import MODELS, FleetConfig
 from mac_runner.types import JsonObject
 
 _PlanT = TypeVar("_PlanT")

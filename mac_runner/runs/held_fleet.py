@@ -18,13 +18,13 @@ from typing import TypeAlias
 
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock, iso
-from mac_runner.config import FleetConfig
 from mac_runner.errors import ConfigError, EngineDeadError, RunLockedError
 from mac_runner.fleet.held import AttachedFleet, FleetHost, HeldFleet, HeldModel, Holdable, read_held
 from mac_runner.fleet.lane import OnEvent, RunFleet
 from mac_runner.runs import event_loop
 from mac_runner.runs.fleet import FleetPlanner, PlannedFleet
 from mac_runner.secrecy import command_of
+from mac_runner.spec import FleetConfig
 from mac_runner.store import Disk
 from mac_runner.store.disk import PrivateSystem
 from mac_runner.store.lock import only_holder

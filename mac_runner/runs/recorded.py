@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from mac_runner.config import Experiment, Loaded, MetricCode, PluginCode, recorded
+from mac_runner.config import Experiment, Loaded, recorded
 from mac_runner.config.validation import own_settings
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
@@ -23,6 +23,7 @@ from mac_runner.problems import dotted
 from mac_runner.registry import ENVIRONMENTS, checked_function, load_recorded_backend, load_recorded_environment
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.section import Opener
+from mac_runner.spec import MetricCode, PluginCode
 from mac_runner.store import Run, build_transcript, has_run, is_grid, read_grid, read_run, replies_of, task_of
 from mac_runner.store.records import entry
 from mac_runner.store.transcripts import as_measured

@@ -20,7 +20,6 @@ from mac_runner.config import (
     Grid,
     Loaded,
     Override,
-    ReportConfig,
     Written,
     as_begun,
     decoding_of,
@@ -39,6 +38,7 @@ from mac_runner.registry import backend_specs, results_specs
 from mac_runner.results import Declared
 from mac_runner.scheduler import Restoration
 from mac_runner.section import KeyPath
+from mac_runner.spec import ReportConfig
 from mac_runner.store import Disk, GridRecord, Invocation, grid_entries, read_grid
 from mac_runner.store.fork import is_fork
 from mac_runner.store.identity import read_config

@@ -20,7 +20,6 @@ import msgspec
 
 from mac_runner.backends.base import WAITING, Backend, Waiting
 from mac_runner.clock import Clock
-from mac_runner.config import RetryConfig
 from mac_runner.environments.base import Environment
 from mac_runner.errors import (
     BackendError,
@@ -50,6 +49,7 @@ from mac_runner.scheduler.engine_policy import (
 from mac_runner.scheduler.metrics import Accounting, Progress
 from mac_runner.scheduler.policies import Policies
 from mac_runner.scheduler.state import Answered, Broken, Depart, Faulted, RunLog, Source, Work
+from mac_runner.spec import RetryConfig
 from mac_runner.store import build_transcript
 from mac_runner.store.records import entry
 from mac_runner.store.transcripts import as_measured

@@ -41,8 +41,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from mac_runner.config import RetryConfig
 from mac_runner.errors import RETRY_AFTER_S_MAX, BackendError, RequestTimeoutError, TransientBackendError
+from mac_runner.spec import RetryConfig
 from mac_runner.types import Turn, stable_hash
 
 RETRIES_MIN: Final = 10

@@ -52,7 +52,6 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, assert_never
 
 from msgspec import Struct, field
 
-from mac_runner.config import RetryConfig
 from mac_runner.environments.base import Environment
 from mac_runner.errors import StoreError
 from mac_runner.scheduler.pools import (
@@ -70,6 +69,7 @@ from mac_runner.scheduler.pools import (
     snapshot_of,
     validate_pools,
 )
+from mac_runner.spec import RetryConfig
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task, Turn
 
 STORY_EVENTS_MAX: Final = 2_000

@@ -13,7 +13,6 @@ from functools import cache
 import pytest
 from pydantic import ValidationError
 
-from mac_runner.config import AgentDefinition
 from mac_runner.environments.discussion.testing import DiscussionConversation
 from mac_runner.environments.testing import defuse, holds_thought
 from mac_runner.environments.town_of_salem.testing import EventKind, GameLog, Prompts, SeatView, observe, view_of
@@ -26,6 +25,7 @@ from mac_runner.reports import (
     summarise_grid,
     turns_text,
 )
+from mac_runner.spec import AgentDefinition
 from mac_runner.status import ModelSlots, TurnRow, picture
 from mac_runner.store.testing import entry, objects
 from mac_runner.types import JsonObject, Reply

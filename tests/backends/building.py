@@ -7,10 +7,11 @@ from random import Random
 
 from mac_runner.backends import Backend
 from mac_runner.backends.testing import build_backend
-from mac_runner.config import AgentDefinition, ModelDefinition
+from mac_runner.config import ModelDefinition
 from mac_runner.planning.testing import SimulatedClock
 from mac_runner.registry import backend_specs
 from mac_runner.section import Section
+from mac_runner.spec import AgentDefinition
 
 
 def defined(settings: Section, **more: object) -> ModelDefinition:

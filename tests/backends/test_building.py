@@ -17,9 +17,9 @@ from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.backends.testing import HttpBackend, OllamaBackend, ScriptedBackend, ScriptedConfig
 from mac_runner.backends.vllm import VllmConfig
-from mac_runner.config import AgentDefinition
 from mac_runner.errors import ConfigError, MissingPackageError
 from mac_runner.section import Section
+from mac_runner.spec import AgentDefinition
 from tests.backends.building import built, defined
 
 COMMAND = {"engine": "command", "command": ("serve", "{port}")}

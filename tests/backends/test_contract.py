@@ -17,7 +17,6 @@ import pytest
 from mac_runner.backends import Backend
 from mac_runner.backends.testing import WITHHELD, ScriptedBackend, SendingError
 from mac_runner.clock import SystemClock
-from mac_runner.config import RetryConfig
 from mac_runner.errors import (
     ConfigError,
     EngineDeadError,
@@ -26,6 +25,7 @@ from mac_runner.errors import (
     TransientBackendError,
 )
 from mac_runner.scheduler import RunResult
+from mac_runner.spec import RetryConfig
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, Request
 from tests.attacks.mutation import places

@@ -13,7 +13,6 @@ from pydantic import BaseModel
 
 from mac_runner.backends import Backend, BackendRequest
 from mac_runner.backends.testing import OwnBackend, own_spec
-from mac_runner.config import AgentDefinition
 from mac_runner.errors import (
     BackendError,
     ConfigError,
@@ -27,6 +26,7 @@ from mac_runner.plugins import Code, Plugin
 from mac_runner.registry import BackendSpec
 from mac_runner.scheduler.testing import generate
 from mac_runner.section import NoSettings
+from mac_runner.spec import AgentDefinition
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import FinishReason, Reply, Request, TokenCount, TokenTrace
 from tests.backends.asking import started

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mac_runner.config import RetryConfig
 from mac_runner.environments.discussion.testing import DiscussionEnvironment
 from mac_runner.environments.testing import Cause, Dialogue, Problem
 from mac_runner.environments.town_of_salem.testing import Options
 from mac_runner.plan import plan_tasks
+from mac_runner.spec import RetryConfig
 from mac_runner.types import (
     Agent,
     FinishReason,

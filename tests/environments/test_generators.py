@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from mac_runner.config import RetryConfig
 from mac_runner.environments.generators import Ask, AskView, Table, game
 from mac_runner.environments.generators.conversation import GeneratorConversation
 from mac_runner.errors import ConversationError
+from mac_runner.spec import RetryConfig
 from mac_runner.testing.promises import Answer, Subject
 from mac_runner.testing.replies import usable_reply
 from mac_runner.testing.request import CheckRequest

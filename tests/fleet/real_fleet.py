@@ -13,8 +13,8 @@ from typing import ParamSpec, TypeVar
 
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import SystemClock
-from mac_runner.config import FleetConfig
 from mac_runner.fleet.testing import FleetPlan, LaneSpec, LaneStatus, LocalFleet, LoopbackPorts, Place
+from mac_runner.spec import FleetConfig
 from mac_runner.types import JsonObject
 from tests import patience
 from tests.patience import LIMIT_S

@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.config import FleetConfig, RestartConfig, SwapConfig
 from mac_runner.fleet.testing import (
     MEMORY_S,
     SERVED_S,
@@ -25,6 +24,7 @@ from mac_runner.fleet.testing import (
     Note,
     Refuse,
 )
+from mac_runner.spec import FleetConfig, RestartConfig, SwapConfig
 from tests.sim.fake_fleet import spec
 
 Start, Warm, Stop, Sleep, Wake, CheckMemory = (partial(Command, do) for do in Do)

@@ -18,7 +18,6 @@ from syrupy.assertion import SnapshotAssertion
 from mac_runner.backends import Backend
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.testing import Fleet, uncharged
-from mac_runner.config import FleetConfig
 from mac_runner.errors import (
     BackendError,
     ConfigError,
@@ -30,6 +29,7 @@ from mac_runner.fleet import InferenceEngine, InferenceRequest
 from mac_runner.fleet import inference as module
 from mac_runner.fleet.testing import FleetPlan, Place, chat_of
 from mac_runner.planning.testing import SimulatedClock
+from mac_runner.spec import FleetConfig
 from mac_runner.types import JsonObject, Reply, Request, Sampling, TokenCount
 from tests.sim.fake_fleet import FakeFleet, FakeLanes, lane_at, spec
 from tests.sim.shuffled import ShuffledLoop

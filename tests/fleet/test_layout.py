@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.backends.fleet.settings import FleetModelConfig
-from mac_runner.config import FleetConfig, SwapConfig
 from mac_runner.fleet.testing import (
     ADMIN_KEY,
     FleetPlan,
@@ -35,6 +34,7 @@ from mac_runner.fleet.testing import (
 )
 from mac_runner.section import File
 from mac_runner.serve import main
+from mac_runner.spec import FleetConfig, SwapConfig
 from mac_runner.types import JsonObject
 from tests.fleet.smi import listing, put_smi, slices
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mac_runner.config import SwapConfig
 from mac_runner.fleet.testing import Gate, LaneSpec, Phase, Residency
+from mac_runner.spec import SwapConfig
 from tests.faults.tier import SCALE
 from tests.sim.fake_fleet import spec
 from tests.sim.shuffled import ShuffledLoop

@@ -9,11 +9,11 @@ from functools import cache
 from typing import Any, cast
 
 from mac_runner.backends import Backend
-from mac_runner.config import RetryConfig
 from mac_runner.environments import Environment
 from mac_runner.planning.testing import SimulatedClock
 from mac_runner.scheduler import Progress, RequestScheduler, RunResult
 from mac_runner.scheduler.testing import Action, Answered, Depart, Event, Faulted, ModelReady, Opened
+from mac_runner.spec import RetryConfig
 from mac_runner.types import JsonValue, Turn
 from tests.sim.conversations import run_conversations
 from tests.sim.engine import SimulatedEngine

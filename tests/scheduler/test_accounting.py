@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 import pytest
 
 from mac_runner.backends.testing import ScriptedConfig
-from mac_runner.config import AgentDefinition, ConversationConfig, Experiment, ExperimentMetadata, RetryConfig
+from mac_runner.config import Experiment
 from mac_runner.environments import build_environment
 from mac_runner.environments.testing import EchoConfig
 from mac_runner.plan import plan_tasks
+from mac_runner.registry import ConversationConfig
 from mac_runner.scheduler import Accounting, Progress
 from mac_runner.scheduler.testing import LOOP_PASS_S_MAX, OPEN_CONVERSATIONS_PER_SLOT_MAX, LoopFairness
+from mac_runner.spec import AgentDefinition, ExperimentMetadata, RetryConfig
 from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Task, TokenCount
 from tests.backends.building import defined
 from tests.scheduler.conftest import Stage

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from mac_runner.backends.testing import uncharged
-from mac_runner.config import RetryConfig
 from mac_runner.errors import EngineDeadError, TransientBackendError
+from mac_runner.spec import RetryConfig
 from mac_runner.types import Reply, Request
 from tests.scheduler.conftest import Stage, alone
 from tests.sim.engine import LimitedService, SimulatedEngine

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.config import RetryConfig
 from mac_runner.errors import (
     RETRY_AFTER_S_MAX,
     BackendError,
@@ -37,6 +36,7 @@ from mac_runner.scheduler.testing import (
     next_step,
     pause_s,
 )
+from mac_runner.spec import RetryConfig
 from mac_runner.types import Turn
 
 PATIENCE_S = RetryConfig().engine_patience_s

@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from mac_runner.config import RetryConfig
 from mac_runner.errors import EngineCrashedError
 from mac_runner.scheduler.testing import ENGINE_DEATHS_PER_TURN_MAX
+from mac_runner.spec import RetryConfig
 from mac_runner.types import Request
 from tests.faults.tier import SCALE
 from tests.scheduler.conftest import alone, undisturbed

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.config import RetryConfig
 from mac_runner.errors import StoreError
 from mac_runner.planning.testing import SimulatedClock
 from mac_runner.scheduler import Job, RunResult, Source, run_pooled
+from mac_runner.spec import RetryConfig
 from mac_runner.types import JsonValue, Reply, Request
 from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine

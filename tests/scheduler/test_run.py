@@ -16,7 +16,6 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import interrupt_on_signals
-from mac_runner.config import RetryConfig
 from mac_runner.errors import (
     AlikeFailuresError,
     BackendError,
@@ -28,6 +27,7 @@ from mac_runner.errors import (
 from mac_runner.failures import ALIKE_MAX
 from mac_runner.scheduler import Progress, RequestScheduler
 from mac_runner.scheduler.testing import CHECKPOINT_INTERVAL_S, ENGINE_BUSY_S_MAX, SHUTDOWN_GRACE_S
+from mac_runner.spec import RetryConfig
 from mac_runner.types import REPLY_CHARS_MAX, JsonObject, Reply, Request, Task
 from tests.attacks import odd_games
 from tests.faults.tier import SCALE

@@ -8,8 +8,8 @@ from typing import TypeVar
 from mac_runner.backends import BackendRequest
 from mac_runner.backends.testing import ModelLanes
 from mac_runner.clock import Clock
-from mac_runner.config import AgentDefinition
 from mac_runner.section import Settings
+from mac_runner.spec import AgentDefinition
 
 S = TypeVar("S", bound=Settings)
 

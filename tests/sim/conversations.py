@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from mac_runner.backends import Backend
 from mac_runner.clock import Clock
-from mac_runner.config import RetryConfig
 from mac_runner.environments.base import Environment
 from mac_runner.scheduler import Job, Progress, Recorder, RunResult, Source, run_pooled
+from mac_runner.spec import RetryConfig
 from mac_runner.types import RecordedReply, Task
 
 

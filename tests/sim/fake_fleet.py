@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.testing import LaneAddress
 from mac_runner.clock import Clock
-from mac_runner.config import FleetConfig
 from mac_runner.errors import EngineDeadError
 from mac_runner.fleet.testing import FleetPlan, LaneSpec, LaneState, LaneStatus, OnEvent, Place
+from mac_runner.spec import FleetConfig
 
 
 def lane_at(url: str, name: str = "m@0", *, slots: int = 4, gpus: tuple[str, ...] = ()) -> LaneAddress:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal, TypeAlias, get_args
 
-from mac_runner.config import FleetConfig, ProbeConfig, RestartConfig, SwapConfig
 from mac_runner.fleet.testing import (
     Action,
     Changed,
@@ -26,6 +25,7 @@ from mac_runner.fleet.testing import (
     Refuse,
     RoundRobinAllocator,
 )
+from mac_runner.spec import FleetConfig, ProbeConfig, RestartConfig, SwapConfig
 from tests.sim.fake_fleet import spec
 from tests.sim.timeline import Timeline
 

@@ -13,9 +13,9 @@ from mac_runner.backends import Backend
 from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.backends.testing import HttpBackend, OpenaiDialect
 from mac_runner.clock import SystemClock
-from mac_runner.config import RetryConfig
 from mac_runner.planning.testing import SimulatedClock
 from mac_runner.scheduler import RunResult
+from mac_runner.spec import RetryConfig
 from mac_runner.types import JsonValue
 from tests.patience import LIMIT_S
 from tests.sim.conversations import run_conversations

@@ -21,9 +21,9 @@ from functools import cache
 from random import Random
 from typing import NamedTuple
 
-from mac_runner.config import RetryConfig
 from mac_runner.errors import EngineCrashedError, EngineDeadError, StoreError
 from mac_runner.scheduler.testing import ENGINE_DEATHS_PER_TURN_MAX, SHUTDOWN_GRACE_S
+from mac_runner.spec import RetryConfig
 from mac_runner.types import Request, Turn
 from tests.scheduler.conftest import Stage, undisturbed
 from tests.sim.shuffled import ShuffledLoop, simulate

@@ -9,12 +9,12 @@ from random import Random
 from typing import Any
 
 from mac_runner.backends import Backend
-from mac_runner.config import RetryConfig
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
 from mac_runner.planning.testing import EngineModel, Load, SimulatedClock, Study, scripted_replies, simulate
 from mac_runner.runs import RunRequest, set_up
 from mac_runner.scheduler import Job, Progress, Source, run_pooled
 from mac_runner.scheduler.testing import Unrecorded
+from mac_runner.spec import RetryConfig
 
 ROOT = Path(__file__).parents[2]
 STEPS = StepModel(step_ms=8.0, token_ms=0.4, prompt_token_ms=0.02, context_token_ms=0.0005)

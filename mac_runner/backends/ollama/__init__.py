@@ -11,7 +11,7 @@ from mac_runner.clock import Clock
 from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
 
 if TYPE_CHECKING:
-    from mac_runner.config import AgentDefinition
+    from mac_runner.spec import AgentDefinition
 
 __all__ = ["SPEC", "OllamaConfig"]
 

@@ -51,7 +51,7 @@ from mac_runner.backends.vllm.library import (
 )
 from mac_runner.backends.vllm.process_logs import PROCESS_LOGS, EngineLog
 from mac_runner.backends.vllm.settings import VllmConfig
-from mac_runner.config import AgentDefinition, allowed
+from mac_runner.config import allowed
 from mac_runner.errors import (
     ConfigError,
     EngineDeadError,
@@ -62,6 +62,7 @@ from mac_runner.errors import (
     boundary,
 )
 from mac_runner.extras import install_command
+from mac_runner.spec import AgentDefinition
 from mac_runner.types import FinishReason, JsonValue, Reply, Request
 from mac_runner.weights import WeightUpdate, stale
 

@@ -11,10 +11,10 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from mac_runner.config import RetryConfig
 from mac_runner.environments.adapters.game import Game, GameView, Heard, Move
 from mac_runner.environments.dialogue import Dialogue, Replies
 from mac_runner.environments.reading import Cause, Problem, spoken
+from mac_runner.spec import RetryConfig
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, ReceiptKind, Reply, Task, Turn
 
 _EMPTY: Final = Problem(Cause.EMPTY, "there was nothing outside your thoughts")

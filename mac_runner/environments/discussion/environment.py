@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from msgspec.structs import replace
 
-from mac_runner.config import AgentDefinition, Experiment
+from mac_runner.config import Experiment
 from mac_runner.environments.base import Policy, gated, player_of
 from mac_runner.environments.dialogue import Dialogue, rehearsal
 from mac_runner.environments.discussion.bots import POLICIES
@@ -31,6 +31,7 @@ from mac_runner.environments.markup import defuse
 from mac_runner.environments.reading import Cause, Problem, is_placeholder
 from mac_runner.environments.templates import PromptTemplate, said_of_template
 from mac_runner.errors import ConfigError
+from mac_runner.spec import AgentDefinition
 from mac_runner.types import FinishReason, JsonObject, Prompt, Reply, Task, Turn
 
 ASIDE_CHARS_MAX: Final = 500

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mac_runner.config import AgentDefinition
 from mac_runner.environments.discussion.settings import IdentityRevealConfig
 from mac_runner.environments.personas import Demographics, description, introduction, is_noun, phrase
+from mac_runner.spec import AgentDefinition
 
 USUAL_KEYS: Final = ("age", "race", "ethnicity", "nationality", "religion", "gender", "occupation")
 """The keys that a template may always name."""

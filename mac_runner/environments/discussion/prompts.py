@@ -19,7 +19,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from mac_runner.config import RetryConfig
 from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed, unknown_choice
 from mac_runner.environments.discussion.roles import ROLES, Moment, words_field
@@ -28,6 +27,7 @@ from mac_runner.environments.discussion.state import Aside, DiscussionState, Kno
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.reading import BLANK, shown_in
 from mac_runner.environments.templates import Kind, PromptTemplate, shipped
+from mac_runner.spec import RetryConfig
 from mac_runner.types import JsonObject, Message, Prompt
 
 KIND: Final = Kind(

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
-from mac_runner.config import AgentDefinition, RetryConfig
 from mac_runner.environments.dialogue import Dialogue
 from mac_runner.environments.generators.replies import read_answer
 from mac_runner.environments.generators.table import Ask, Script, Table, Told, named
@@ -25,6 +24,7 @@ from mac_runner.environments.markup import defuse
 from mac_runner.environments.personas import introduction
 from mac_runner.environments.reading import Problem
 from mac_runner.errors import ConversationError
+from mac_runner.spec import AgentDefinition, RetryConfig
 from mac_runner.types import JsonObject, Message, Prompt, Reply, Task, Turn
 
 ROUNDS_MAX: Final = 100_000

@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from mac_runner.config import RetryConfig
 from mac_runner.environments.dialogue import Dialogue, Tried
 from mac_runner.environments.markup import OBSERVATION_TAG, disarm
 from mac_runner.environments.reading import Cause, Problem
@@ -57,6 +56,7 @@ from mac_runner.environments.town_of_salem.seat.prompts import (
 from mac_runner.environments.town_of_salem.seat.replies import Chosen, read
 from mac_runner.environments.town_of_salem.seat.tools import TOOL_CALLS_PER_TURN_MAX, observe
 from mac_runner.environments.town_of_salem.settings import GameLatency
+from mac_runner.spec import RetryConfig
 from mac_runner.types import JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
 
 

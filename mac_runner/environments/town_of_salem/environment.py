@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from mac_runner.config import AgentDefinition, Experiment, RetryConfig, reply_form_of
+from mac_runner.config import Experiment, reply_form_of
 from mac_runner.environments.base import Policy, player_of
 from mac_runner.environments.dialogue import rehearsal
 from mac_runner.environments.templates import said_of_template
@@ -19,6 +19,7 @@ from mac_runner.environments.town_of_salem.rules.lobbies import NAMES, deal, rol
 from mac_runner.environments.town_of_salem.seat.asking import Asking
 from mac_runner.environments.town_of_salem.seat.prompts import Prompts
 from mac_runner.environments.town_of_salem.settings import GameCalendar, GameConfig
+from mac_runner.spec import AgentDefinition, RetryConfig
 from mac_runner.types import Lineup, Reply, Task, stable_hash
 
 _DAYS_MIN: Final = 2

@@ -21,7 +21,7 @@ from mac_runner.backends.testing import (
     Onward,
 )
 from mac_runner.clock import SystemClock
-from mac_runner.config import RetryConfig
+from mac_runner.spec import RetryConfig
 
 URLS = ("http://a/v1", "http://b/v1", "http://c/v1")
 REST_S = ENDPOINT_REST_S

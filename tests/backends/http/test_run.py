@@ -14,9 +14,9 @@ from typing import NamedTuple
 import pytest
 
 from mac_runner.backends.http import data_plane, endpoints
-from mac_runner.config import RetryConfig
 from mac_runner.errors import EngineDeadError
 from mac_runner.scheduler import RunResult
+from mac_runner.spec import RetryConfig
 from mac_runner.types import JsonValue, RecordedReply, Task
 from tests.backends.asking import HELD_S, KEY, WIRES, Script, Wire, backend_of, once_there
 from tests.sim.behaviour import Behaviour, Received, Reset, Say, echo, failure, flood

@@ -10,7 +10,7 @@ from typing import Final
 
 from mac_runner.backends.nano import NanoBackend, NanoConfig
 from mac_runner.clock import SystemClock
-from mac_runner.config import AgentDefinition
+from mac_runner.spec import AgentDefinition
 from mac_runner.types import JsonObject, JsonValue
 from tests.sim.building import request_for
 

@@ -22,8 +22,8 @@ from mac_runner.backends.testing import (
     too_old,
 )
 from mac_runner.backends.vllm import VllmConfig
-from mac_runner.config import AgentDefinition
 from mac_runner.errors import ConfigError
+from mac_runner.spec import AgentDefinition
 from mac_runner.types import JsonObject
 
 SECTION = ("model_definitions", "m", "vllm_config")

@@ -7,14 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mac_runner.backends.testing import ScriptedConfig
-from mac_runner.config import (
-    AgentDefinition,
-    ConversationConfig,
-    Experiment,
-    ExperimentMetadata,
-    RetryConfig,
-    RoleSpecificConfig,
-)
+from mac_runner.config import Experiment
 from mac_runner.environments import Conversation
 from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.discussion.testing import (
@@ -27,6 +20,8 @@ from mac_runner.environments.discussion.testing import (
     QuestionType,
 )
 from mac_runner.plan import plan_tasks
+from mac_runner.registry import ConversationConfig
+from mac_runner.spec import AgentDefinition, ExperimentMetadata, RetryConfig, RoleSpecificConfig
 from mac_runner.types import JsonObject, JsonValue, Prompt, Receipt, Reply, Turn
 from tests.backends.building import defined
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from mac_runner.config import AgentDefinition, Experiment
+from mac_runner.config import Experiment
 from mac_runner.environments.discussion.testing import NOT_SHOWN, Cause, DiscussionConversation, DiscussionRole
 from mac_runner.environments.testing import SPEECH_CHARS_MAX
 from mac_runner.plan import plan_tasks
+from mac_runner.spec import AgentDefinition
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Receipt, ReceiptKind, Reply
 from tests.environments.discussion.table import (
     agent,

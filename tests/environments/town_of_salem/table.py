@@ -14,7 +14,7 @@ from functools import cache
 from random import Random
 from typing import Any, get_args
 
-from mac_runner.config import Experiment, RetryConfig
+from mac_runner.config import Experiment
 from mac_runner.environments import Policy, town_of_salem
 from mac_runner.environments.testing import receive
 from mac_runner.environments.town_of_salem.testing import (
@@ -48,6 +48,7 @@ from mac_runner.environments.town_of_salem.testing import (
     write,
 )
 from mac_runner.plan import plan_tasks
+from mac_runner.spec import RetryConfig
 from mac_runner.types import (
     Agent,
     FinishReason,

@@ -15,7 +15,6 @@ from random import Random
 
 import pytest
 
-from mac_runner.config import RetryConfig
 from mac_runner.environments.town_of_salem.testing import (
     POLICIES,
     TOOL_CALLS_PER_TURN_MAX,
@@ -27,6 +26,7 @@ from mac_runner.environments.town_of_salem.testing import (
     Seance,
     SeatView,
 )
+from mac_runner.spec import RetryConfig
 from mac_runner.types import ReceiptKind, Reply, TokenCount
 from tests.environments.town_of_salem.table import (
     ELEVEN,

@@ -16,8 +16,9 @@ from mac_runner.backends import Backend
 from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.testing import OllamaBackend, held
 from mac_runner.clock import SystemClock
-from mac_runner.config import AgentDefinition, ModelDefinition
+from mac_runner.config import ModelDefinition
 from mac_runner.errors import ConfigError, RequestRefusedError
+from mac_runner.spec import AgentDefinition
 from mac_runner.types import Decoding, FinishReason, JsonObject, Message, Prompt, Reply, Sampling
 from tests.backends.building import built
 from tests.backends.nano.engines import nano
