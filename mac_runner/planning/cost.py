@@ -262,18 +262,16 @@ class _Planned:
             return forecast(study if is_whole else _smaller(study, played), path=alone).seconds
 
         drawn = sorted(seconds(number) for number in range(1, count + 1))
-        outside = count // 20
+        least, most = drawn[count // 20], drawn[-1 - count // 20]
         if is_whole:
-            factor, usual = 1.0, seconds(0)
-        else:
-            factor, usual = self._narrowing(played, found), median(drawn)
-            scatter = "the interval is of so few"
-            if factor != 1:
-                scatter = (
-                    f"these scatter {1 / factor:.3g} times as much as the forecast, so the interval is narrowed by that"
-                )
-            self.notes.append(f"each resampling played {played} conversations on one lane; {scatter}")
-        return 1 + factor * (drawn[outside] / usual - 1), 1 + factor * (drawn[-1 - outside] / usual - 1)
+            return least / found.seconds, most / found.seconds
+        factor, usual = self._narrowing(played, found), median(drawn)
+        scatter = "the interval is of so few"
+        if factor != 1:
+            times = f"{1 / factor:.3g} times as much as the forecast"
+            scatter = f"these scatter {times}, so the interval is narrowed by that"
+        self.notes.append(f"each resampling played {played} conversations on one lane; {scatter}")
+        return 1 + factor * (least / usual - 1), 1 + factor * (most / usual - 1)
 
     def _narrowing(self, played: int, found: Forecast) -> float:
         """How much less the forecast scatters than `played` conversations: all are drawn from the same pool."""
