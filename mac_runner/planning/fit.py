@@ -48,13 +48,16 @@ class Stay:
         return self.answered_s - self.sent_s
 
 
-def fit(stays: Sequence[Stay]) -> tuple[StepModel, float]:
-    """The step model nearest to the stays, by relative error, and the median of that error. Raises ConfigError."""
+def fit(what: str, stays: Sequence[Stay]) -> tuple[StepModel, float]:
+    """The step model nearest to the stays, by relative error, and the median of that error.
+
+    Raises ConfigError, which begins with `what` the stays are of, where they are too few.
+    """
     whole = [stay for stay in stays if stay.seconds > 0]
     if len(whole) < SAMPLES_MIN:
         raise ConfigError(
-            f"calibration: {len(whole)} replies, and {SAMPLES_MIN} are the fewest that show how an engine works; "
-            "sweep for longer"
+            f"{what}: {len(whole)} replies with counted tokens, and {SAMPLES_MIN} are the fewest that show how an "
+            "engine works; measure for longer with mac-run calibrate, or name a longer run"
         )
     rows, found = list[list[float]](), [0.0] * 4
     for _ in range(_FITS):

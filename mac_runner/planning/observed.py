@@ -24,7 +24,7 @@ from mac_runner.latency import (
     StepModel,
     read_calibrations,
 )
-from mac_runner.planning.fit import SAMPLES_MIN, Stay, fit
+from mac_runner.planning.fit import Stay, fit
 from mac_runner.problems import MaterialError
 from mac_runner.results import number
 from mac_runner.runs.engines import Engine, checkpoint_of, tensor_parallel_of
@@ -105,13 +105,9 @@ class RunCalibration:
         """What the events say of one model of the runs. Raises ConfigError where they are too few or fit badly."""
         seen = self._seen[name]
         stays = [stay for other in self._seen.values() if other.servers & seen.servers for stay in other.stays]
-        if len(stays) < SAMPLES_MIN:
-            raise ConfigError(
-                f"model {name}: the run has {len(stays)} replies with counted tokens, and {SAMPLES_MIN} are the fewest "
-                "that show how an engine works; name a longer run, or measure the engine with mac-run calibrate"
-            )
-        steps, error = fit(stays)
-        _judge(f"model {name} of the run", error, self._note)
+        what = f"model {name} of the run"
+        steps, error = fit(what, stays)
+        _judge(what, error, self._note)
         return Measured(
             steps=steps,
             in_flight=_most_at_once(stays),

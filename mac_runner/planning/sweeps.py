@@ -67,7 +67,7 @@ async def calibrate(
     levels = tuple(dict.fromkeys(min(level, slots) for level in (*IN_FLIGHT, slots)))
     share = math.ceil(SAMPLES_MIN / len(levels))
     stays = [stay for level in levels for stay in await sweep(backend, clock, level, seconds, share)]
-    steps, error = fit(stays)
+    steps, error = fit("calibration", stays)
     return Calibration(
         **of._asdict(),
         cache_tokens=backend.token_budget,
