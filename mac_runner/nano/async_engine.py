@@ -203,9 +203,11 @@ class AsyncEngine:
         finally:
             self._num_trials -= 1
 
-    async def generate(self, prompt: Prompt, params: SamplingParams, num_samples: int = 1) -> list[TrainingSample]:
+    async def generate(
+        self, prompt: Prompt, params: SamplingParams, num_samples: int = 1, *, conversation: str | None = None
+    ) -> list[TrainingSample]:
         """Complete a prompt, `num_samples` times; cancelled with its task."""
-        handle = await self.submit(prompt, params, num_samples, stream=False)
+        handle = await self.submit(prompt, params, num_samples, stream=False, conversation=conversation)
         try:
             samples = [delta.sample async for delta in handle if delta.sample is not None]
         finally:

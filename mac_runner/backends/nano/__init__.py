@@ -56,7 +56,8 @@ class NanoBackend(Backend):
     @property
     def capacity(self) -> int:
         """As configured: the engine has a seat for each; `token_budget` says what the KV cache holds."""
-        return self._asked.settings.max_num_seqs_upper_bound
+        settings = self._asked.settings
+        return settings.max_num_seqs_upper_bound * settings.data_parallel_size
 
     @property
     def token_budget(self) -> int | None:

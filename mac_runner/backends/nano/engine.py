@@ -92,8 +92,8 @@ class LoadedEngine:
         self._engine = engine
         self._thread = thread
         self.cache_tokens = cache_tokens
-        # The longest a request may grow: the model's window, or the whole cache where that is smaller.
-        self._context_tokens = min(engine.engine.max_model_len, cache_tokens)
+        # The longest a request may grow: the model's window, or the whole cache of a replica where that is smaller.
+        self._context_tokens = min(engine.engine.max_model_len, engine.engine.num_blocks * engine.config.block_size)
 
     @classmethod
     async def open(cls, asked: BackendRequest[NanoConfig], thread: ThreadPoolExecutor) -> Self:
@@ -131,7 +131,7 @@ class LoadedEngine:
             return Reply(text="", finish_reason=FinishReason.OVERFLOW)
         with verdicts():
             params = params_of(request.sampling, request.prompt, defaults=self._defaults, room_tokens=room)
-            (sample,) = await self._engine.generate(ids, params)
+            (sample,) = await self._engine.generate(ids, params, conversation=request.conversation)
         trace = TokenTrace(
             prompt_ids=sample.prompt_tokens, completion_ids=sample.completion_tokens, logprobs=sample.logprobs
         )
@@ -197,6 +197,7 @@ def engine_config(config: NanoConfig) -> EngineConfig:
         device=config.device,
         num_threads=config.num_threads,
         tensor_parallel_size=config.tensor_parallel_size,
+        data_parallel_size=config.data_parallel_size,
         kv_cache_bytes=int(config.kv_cache_gib * (1 << 30)),
         gpu_memory_utilization=config.gpu_memory_utilization,
     )

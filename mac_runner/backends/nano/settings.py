@@ -16,7 +16,7 @@ class NanoConfig(Section):
     model: Annotated[Text, IDENTITY]
     """A directory of the Hugging Face kind, or a name on the hub, which is downloaded."""
     max_num_seqs_upper_bound: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 64
-    """No more requests at once than this, however many the KV cache would hold."""
+    """No more requests at once than this on a replica, however many its KV cache would hold."""
     max_model_len: Annotated[int | None, IDENTITY, Field(ge=1)] = None
     """The longest context in tokens; null leaves it to the model."""
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], IDENTITY] = "auto"
@@ -27,8 +27,10 @@ class NanoConfig(Section):
     """Threads of each process on a CPU, whose number decides the last bits of a result; null shares out all cores."""
     tensor_parallel_size: Annotated[int, RUNTIME, Field(ge=1, le=64)] = 1
     """How many processes share each step's work, on GPUs one of its own for each. It must divide the model's heads."""
+    data_parallel_size: Annotated[int, RUNTIME, Field(ge=1, le=64)] = 1
+    """How many replicas of the model share the requests, each with processes, seats and a KV cache of its own."""
     kv_cache_gib: Annotated[float, RUNTIME, Field(gt=0, le=4096)] = 1.0
-    """The memory for the KV cache on a CPU."""
+    """The memory for the KV cache of a replica on a CPU."""
     gpu_memory_utilization: Annotated[float, RUNTIME, Field(gt=0, le=1)] = 0.9
     """The share of the GPU's memory the engine may take."""
     max_num_batched_tokens: Annotated[int, RUNTIME, Field(ge=16, le=1_000_000)] = 512

@@ -108,13 +108,19 @@ async def test_one_engine_thinks_for_one_agent_and_not_for_another(model_directo
 
 
 @real
-async def test_reply_of_two_processes_is_that_of_one(model_directory: Path) -> None:
-    found = list[list[Reply]]()
+@pytest.mark.parametrize("kind", ["tensor_parallel_size", "data_parallel_size"])
+async def test_reply_of_two_processes_is_that_of_one(model_directory: Path, kind: str) -> None:
+    """Those of one conversation come from one replica, which has their prefix; the other has places and room, too."""
+    found, room = list[list[Reply]](), list[tuple[int, int | None]]()
     for size in (1, 2):
-        async with started(nano(model_directory, {"tensor_parallel_size": size}, traces=True)) as backend:
+        async with started(nano(model_directory, {kind: size}, traces=True)) as backend:
             found.append([await backend.generate(request(f"say {each}", sampling=drawn())) for each in range(3)])
+            room.append((backend.capacity, backend.token_budget))
 
     assert found[0] == found[1]
+    capacity, budget = room[0]
+    assert budget is not None
+    assert room[1] == (room[0] if kind == "tensor_parallel_size" else (2 * capacity, 2 * budget))
 
 
 @real
