@@ -34,7 +34,7 @@ RUNTIME_KEYS = {
     "tensor_parallel_size timeout_s weight_updates",
     "model_definitions.*.latency": "prefill_ms kernel_ms quantum",
     "model_definitions.*.nano_config": "gpu_memory_utilization kv_cache_gib max_num_batched_tokens "
-    "max_num_seqs_upper_bound tensor_parallel_size",
+    "max_num_seqs_upper_bound tensor_parallel_size data_parallel_size",
     "model_definitions.*.ollama_config": "host keep_alive max_in_flight stall_s timeout_s",
     "model_definitions.*.openai_config": "base_urls admin_key_env api_key_env max_in_flight reply_limit_parameter "
     "stall_s timeout_s weights_dir",
