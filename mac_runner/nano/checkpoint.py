@@ -75,7 +75,6 @@ class Settings:
         return value
 
     def number(self, name: str, default: float) -> float:
-        """Any number."""
         value = self.get(name, default)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise ModelError(f"{self.path}: {name} is {value!r}, and should be a number")
@@ -89,7 +88,6 @@ class Settings:
         return value
 
     def flag(self, name: str, default: bool) -> bool:
-        """Whether a value is true."""
         return bool(self.get(name, default))
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -131,13 +129,7 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def read_state_dict(directory: Path) -> dict[str, torch.Tensor]:
-    """All tensors of the safetensors files in a directory."""
-    return dict(_read(directory))
-
-
-def _read(directory: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    for file in _files(directory):
-        yield from _tensors(file)
+    return {name: tensor for file in _files(directory) for name, tensor in _tensors(file)}
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, torch.Tensor]]:

@@ -48,7 +48,6 @@ def is_whole(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a real number, NaN included; a boolean is not."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -137,11 +136,9 @@ class EngineConfig:
 
     @property
     def tokens_per_step(self) -> int:
-        """The most tokens that one step computes."""
         return max(self.max_tokens_per_batch, self.max_batch_size + 1)
 
     def scheduling(self) -> SchedulerConfig:
-        """The settings that `schedule()` reads."""
         return SchedulerConfig(
             max_batch_size=self.max_batch_size,
             max_tokens_per_batch=self.tokens_per_step,

@@ -1,31 +1,4 @@
-"""The errors of nano, one class for each reason.
-
-    NanoError
-    ├── ConfigError           a setting is wrong: correct it and start again
-    ├── ModelError            a model's files or a state dict are not what was expected
-    │   ├── ModelNotFoundError         no model at the path
-    │   ├── UnknownArchitectureError   a model of an unknown kind
-    │   ├── MissingTensorError         a weight that the model needs is missing
-    │   ├── UnexpectedTensorError      a weight that the model has no place for
-    │   ├── WrongShapeError            a weight of another size
-    │   ├── WrongDtypeError            a weight of another kind of numbers
-    │   └── NonFiniteWeightError       a weight of an update that has NaN or an infinity
-    ├── WeightUpdateError     new weights were not installed: the engine goes on with those it has
-    │   ├── StaleVersionError          their version is not newer than the engine's
-    │   ├── UpdateInProgressError      another update is under way
-    │   └── BroadcastError             a trainer or another receiver was lost, too slow, or refused
-    ├── RequestError          this request cannot be served; all others are
-    │   ├── InvalidRequestError        empty, token ids out of range, contradictory settings
-    │   ├── PromptTooLongError         it does not fit the model's window or the KV cache
-    │   ├── ConstraintError       a schema or choice list that nothing can follow
-    │   ├── NonFiniteLogitsError       the model computed NaN or an infinity for it
-    │   └── QueueFullError             too many requests are waiting: come again later
-    └── EngineStoppedError    the engine was shut down, or died of the error it names
-        └── RankFailedError            one of its processes failed or died, and all were ended
-            └── DivergenceError            its processes disagree about what they compute
-
-Each message says what happened, to what, and what to do.
-"""
+"""The errors of nano, one class for each reason. Each message says what happened, to what, and what to do."""
 
 from __future__ import annotations
 
@@ -35,7 +8,7 @@ class NanoError(Exception):
 
 
 class ConfigError(NanoError):
-    """A setting is wrong."""
+    """A setting is wrong: correct it and start again."""
 
 
 class ModelError(NanoError):
@@ -91,7 +64,7 @@ class RequestError(NanoError):
 
 
 class InvalidRequestError(RequestError):
-    """The request makes no sense as it stands."""
+    """The request makes no sense as it stands: empty, token ids out of range, contradictory settings."""
 
 
 class PromptTooLongError(RequestError):
@@ -107,7 +80,7 @@ class NonFiniteLogitsError(RequestError):
 
 
 class QueueFullError(RequestError):
-    """As many requests are waiting as may wait."""
+    """As many requests are waiting as may wait: come again later."""
 
 
 class ReplicaLostError(RequestError):
@@ -115,7 +88,7 @@ class ReplicaLostError(RequestError):
 
 
 class EngineStoppedError(NanoError):
-    """The engine serves no more requests."""
+    """The engine was shut down, or died of the error it names."""
 
 
 class RankFailedError(EngineStoppedError):

@@ -22,7 +22,6 @@ NICENESS = 5
 
 
 def main() -> None:
-    """Compile the grammar."""
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     wanted = json.load(sys.stdin)

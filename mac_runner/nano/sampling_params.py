@@ -117,7 +117,6 @@ class SamplingParams:
 
     @property
     def has_filters(self) -> bool:
-        """Whether unlikely tokens are cut off before a draw."""
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
 
     @property

@@ -49,14 +49,10 @@ class Schedulable(Protocol):
     """What `schedule` reads of a sequence."""
 
     @property
-    def seq_id(self) -> int:
-        """Its number."""
-        ...
+    def seq_id(self) -> int: ...
 
     @property
-    def tokens(self) -> Ordered[int]:
-        """All its tokens so far."""
-        ...
+    def tokens(self) -> Ordered[int]: ...
 
     @property
     def num_tokens_max(self) -> int:
@@ -164,7 +160,6 @@ class _Step:
         self.decodes.append(Work(sequence.seq_id, 1))
 
     def output(self) -> SchedulerOutput:
-        """The decision."""
         prefills = self._prefills()
         return SchedulerOutput(
             work=(*self.decodes, *prefills),

@@ -48,7 +48,6 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """The number of tokens, added ones included."""
         return int(self._fast.get_vocab_size(with_added_tokens=True))
 
     def chars_max(self, num_tokens: int) -> int | None:
@@ -79,9 +78,10 @@ class Tokenizer:
         return None if found is None else int(found)
 
     def chat_text(self, messages: Sequence[Mapping[str, object]], variables: Variables = NO_VARIABLES, /) -> str:
-        """A conversation in the model's format, ready for its answer. Raises InvalidRequestError.
+        """A conversation in the model's format, ready for its answer, with all special tokens in it.
 
-        `variables` are further values for the template, under any names but the reserved ones.
+        `variables` are further values for the template, under any names but the reserved ones. Raises
+        InvalidRequestError.
         """
         if self.chat_template is None:
             raise InvalidRequestError(f"{self.directory} has no chat template: send a prompt instead of messages")
@@ -101,12 +101,6 @@ class Tokenizer:
             raise InvalidRequestError(
                 f"the chat template of {self.directory} refuses these messages: {error}"
             ) from error
-
-    def encode_chat(
-        self, messages: Sequence[Mapping[str, object]], variables: Variables = NO_VARIABLES, /
-    ) -> list[int]:
-        """The tokens of `chat_text`, which contains all special tokens itself."""
-        return self.encode(self.chat_text(messages, variables), add_special_tokens=False)
 
 
 class TextStream:
