@@ -51,7 +51,6 @@ class ContinuousBatch:
         self._tokenizer = tokenizer
 
     def add(self, sequences: Iterable[Sequence]) -> None:
-        """Add sequences behind those that wait."""
         self.waiting.update((sequence.seq_id, sequence) for sequence in sequences)
 
     def step(self, version: int, *, admits: bool = True) -> list[Delta]:
@@ -120,18 +119,11 @@ class ContinuousBatch:
         choices = _choose(computed, logits)
         for sequence, num_tokens in work:
             sequence.num_computed_tokens += num_tokens
-        self._register(plan)
+            if self._config.prefix_caching:
+                self.cache.register(sequence.seq_id, sequence.tokens, sequence.num_computed_tokens)
         self.counters.completion_tokens += sum(isinstance(choice, Choice) for choice in choices)
         deltas = (self._give(sequence, choice, version) for sequence, choice in zip(computed, choices, strict=True))
         return [delta for delta in deltas if delta is not None]
-
-    def _register(self, plan: SchedulerOutput) -> None:
-        """Make the computed blocks findable."""
-        if not self._config.prefix_caching:
-            return
-        for seq_id, _ in plan.work:
-            sequence = self.running[seq_id]
-            self.cache.register(seq_id, sequence.tokens, sequence.num_computed_tokens)
 
     def _give(self, sequence: Sequence, choice: Choice | RequestError, version: int) -> Delta | None:
         """Add a token to a sequence, or end it with its error; the delta for the caller, if there is one."""
@@ -189,19 +181,17 @@ class ContinuousBatch:
 
 def _choose(sequences: Ordered[Sequence], logits: torch.Tensor) -> list[Choice | RequestError]:
     """The next token of each sequence from its row of `logits`; or the error that prevents it."""
-    found = [_row_or_error(sequence, logits.shape[-1]) for sequence in sequences]
+    found = list[Row | RequestError]()
+    for sequence in sequences:
+        try:
+            found.append(_row(sequence, logits.shape[-1]))
+        except RequestError as error:
+            found.append(error)
     rows = {index: row for index, row in enumerate(found) if isinstance(row, Row)}
     if len(rows) < len(found):
         logits = logits[list(rows)]
     chosen = iter(choose(logits, list(rows.values())) if rows else ())
     return [row if isinstance(row, RequestError) else next(chosen) for row in found]
-
-
-def _row_or_error(sequence: Sequence, vocab_size: int) -> Row | RequestError:
-    try:
-        return _row(sequence, vocab_size)
-    except RequestError as error:
-        return error
 
 
 def _row(sequence: Sequence, vocab_size: int) -> Row:
