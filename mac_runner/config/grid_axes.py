@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 from pydantic import Field, ValidationError
 from pydantic import JsonValue as AnyJson
 
-from mac_runner.config.resolution import Draft, Loaded, draft_error, resolve_path
+from mac_runner.config.resolution import Draft, Loaded, draft_error, refuse, resolve_path
 from mac_runner.config.validation import complaints
 from mac_runner.problems import Problem, dotted
 from mac_runner.section import KeyPath, Listed, Name, Section, Text
@@ -152,8 +152,7 @@ def axes_of(section: GridSection, draft: Draft) -> tuple[Axis, ...]:
     if not problems:
         problems += _clashes(axes, section, draft)
         problems += too_many([len(axis.points) for axis in axes])
-    if problems:
-        raise draft_error(draft, problems)
+    refuse(draft, problems)
     return tuple(axes)
 
 

@@ -31,7 +31,7 @@ from mac_runner.config.grid_axes import (
     too_many,
 )
 from mac_runner.config.identity import identity_of
-from mac_runner.config.resolution import Draft, Loaded, draft_error, resolve_path, resolved, with_value
+from mac_runner.config.resolution import Draft, Loaded, draft_error, refuse, resolve_path, resolved, with_value
 from mac_runner.config.validation import idle_agents, idle_fleet
 from mac_runner.errors import ConfigError
 from mac_runner.problems import CONFIG_PROBLEMS_MAX, Problem, clipped, config_error, dotted
@@ -61,25 +61,23 @@ class _Expanded(NamedTuple):
     """The agent definitions that it was made without."""
 
 
-def has_variants(experiment: Experiment) -> bool:
-    """Whether an experiment expands into several, such as the pairs of a tournament."""
-    return next(iter(_variants(experiment)), None) is not None
+def expanded(draft: Draft, files: Path) -> Loaded | Grid:
+    """The experiment of a draft, or the combinations of its grid, with the files they name read, relative to `files`.
 
-
-def expanded(draft: Draft, files: Path) -> Grid:
-    """The combinations of a draft, with the files they name read, relative to `files`.
-
-    They are those of `_grid`, each with all variants of its environment's section. Raises ConfigError with every
-    problem of the first stage that has any.
+    Combinations are those of `_grid`, each with all variants of its environment's section. Raises ConfigError with
+    every problem of the first stage that has any.
     """
     section = section_of(draft)
     axes = axes_of(section, draft)
     base = replace(draft, value={key: value for key, value in draft.value.items() if key != GRID_KEY})
     found = _all(base, axes, section.derive, files)
-    if not any(one.values for one in found):
+    is_grid = any(one.values for one in found)
+    if not is_grid and draft.value.get(GRID_KEY) is not None:
         text = "varies nothing; name a key under sweep, zip or broadcast, or leave the section out"
         raise draft_error(draft, [Problem((GRID_KEY,), text)])
     _refuse_idle(draft, found)
+    if not is_grid:
+        return found[0].loaded
     _refuse_duplicates(draft, found)
     experiments = [one.loaded.experiment for one in found]
     if any(each.report != experiments[0].report for each in experiments):
@@ -212,8 +210,7 @@ def _refuse_idle(draft: Draft, found: Sequence[_Expanded]) -> None:
     """An agent definition has to take part in one combination at least, and one has to use the fleet."""
     idle = [problem for name, problem in found[0].idle.items() if all(name in one.idle for one in found)]
     fleets = [list(idle_fleet(one.loaded.experiment)) for one in found]
-    if idle := [*idle, *(fleets[0] if all(fleets) else ())]:
-        raise draft_error(draft, idle)
+    refuse(draft, [*idle, *(fleets[0] if all(fleets) else ())])
 
 
 def _refuse_duplicates(draft: Draft, found: Sequence[_Expanded]) -> None:
@@ -223,8 +220,7 @@ def _refuse_duplicates(draft: Draft, found: Sequence[_Expanded]) -> None:
         if (other := first.setdefault(one.identity, one)) is not one:
             text = f"{in_words(one.values)} and {in_words(other.values)} are the same experiment: no result depends on"
             problems.append(Problem((GRID_KEY,), f"{text} what they differ in"))
-    if problems:
-        raise draft_error(draft, problems)
+    refuse(draft, problems)
 
 
 def renamed(grid_name: str, one: Combination, slug: str) -> Combination:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 from mac_runner.config.document import YAML_SIZE_BYTES_MAX, Override, Written, as_object, parse_document
 from mac_runner.config.experiment import SHORT, Experiment
 from mac_runner.config.grid_axes import GRID_KEY, Grid
-from mac_runner.config.grid_expansion import expanded, has_variants
+from mac_runner.config.grid_expansion import expanded
 from mac_runner.config.resolution import (
     Draft,
     Loaded,
@@ -19,11 +18,11 @@ from mac_runner.config.resolution import (
     overlaid,
     recorded,
     recorded_draft,
+    refuse,
     resolve_path,
-    resolved,
     with_value,
 )
-from mac_runner.config.validation import belongs, idle_agents, idle_fleet, without_effect
+from mac_runner.config.validation import belongs, without_effect
 from mac_runner.errors import ConfigError
 from mac_runner.files import IrregularFileError, read_regular
 from mac_runner.problems import Problem, config_error, found, suggestion
@@ -46,20 +45,10 @@ def load(
     values, and then what must hold between values.
     """
     written = path if isinstance(path, Written) else read_written(path)
-    base = written.base
-    draft = _profiled(written, profile)
-    draft = _overridden(draft, overrides)
+    draft = _overridden(_profiled(written, profile), overrides)
     if seed is not None:
         draft = with_value(draft, ("seed",), _value("--seed", str(seed)), "--seed")
-    if draft.value.get(GRID_KEY) is not None:
-        return expanded(draft, base)
-    draft = replace(draft, value={key: value for key, value in draft.value.items() if key != GRID_KEY})
-    loaded = resolved(draft, base)
-    if has_variants(loaded.experiment):
-        return expanded(draft, base)
-    if idle := [*idle_agents(loaded.experiment).values(), *idle_fleet(loaded.experiment)]:
-        raise draft_error(draft, idle)
-    return loaded
+    return expanded(draft, written.base)
 
 
 def revised(config: JsonObject, overrides: Sequence[str], source: str) -> Loaded:
@@ -73,8 +62,7 @@ def revised(config: JsonObject, overrides: Sequence[str], source: str) -> Loaded
         return Loaded(experiment=recorded(config, source), resolved=config, locate=draft.locate)
     known = set(without_effect(recorded(config, source)))
     experiment = recorded_draft(draft)
-    if ignored := [problem for problem in without_effect(experiment) if problem not in known]:
-        raise draft_error(draft, ignored)
+    refuse(draft, (problem for problem in without_effect(experiment) if problem not in known))
     return Loaded(experiment=experiment, resolved=experiment.model_dump(mode="json"), locate=draft.locate)
 
 
@@ -105,7 +93,10 @@ def _profiled(written: Written, profile: str | None) -> Draft:
         raise config_error([f"{written.name}:1: {found(written.value)}; an experiment file is a mapping of sections"])
     base = {key: value for key, value in written.value.items() if key != "profiles"}
     draft = draft_of(base, written)
-    profiles = _profiles(written.value.get("profiles"), draft)
+    # All are checked, so that a slip in one is seen before that profile is used.
+    refuse(draft, _wrong_profiles(written.value.get("profiles")))
+    overlays = as_object(written.value.get("profiles"))
+    profiles = {DEFAULT_PROFILE: {}, **{name: as_object(overlay) for name, overlay in overlays.items()}}
     chosen = profile if profile is not None else base.get("profile", DEFAULT_PROFILE)
     if not isinstance(chosen, str):
         raise draft_error(draft, [Problem(("profile",), f"{found(chosen)}; allowed: the name of a profile")])
@@ -115,13 +106,6 @@ def _profiled(written: Written, profile: str | None) -> Draft:
     overlay = draft_of(profiles[chosen], written, ("profiles", chosen))
     draft = overlaid(draft, overlay)
     return with_value(draft, ("profile",), chosen, "--profile") if profile is not None else draft
-
-
-def _profiles(value: JsonValue, draft: Draft) -> dict[str, JsonObject]:
-    """The overlays by name. All are checked, so a slip in one is seen before that profile is used."""
-    if (first := next(wrong := _wrong_profiles(value), None)) is not None:
-        raise draft_error(draft, chain([first], wrong))
-    return {DEFAULT_PROFILE: {}, **{name: as_object(overlay) for name, overlay in as_object(value).items()}}
 
 
 def _wrong_profiles(value: JsonValue) -> Iterator[Problem]:

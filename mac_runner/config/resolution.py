@@ -6,9 +6,9 @@ new draft. Origins travel along, so an error about a value names the place where
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,7 @@ from mac_runner.config.materials import NamedCode, with_materials
 from mac_runner.config.validation import complaints, inconsistencies, own_settings, shared, without_effect
 from mac_runner.errors import ConfigError
 from mac_runner.flat import value_at
-from mac_runner.problems import MaterialError, Problem, config_error, dotted, suggestion
+from mac_runner.problems import CONFIG_PROBLEMS_MAX, MaterialError, Problem, config_error, dotted, suggestion
 from mac_runner.section import RECORDED, KeyPath, Opener, leaf_fields
 from mac_runner.types import JsonObject, JsonValue
 
@@ -228,11 +228,15 @@ def recorded_draft(draft: Draft) -> Experiment:
     except ValidationError as failure:
         problems = complaints(failure, draft.value)
     else:
-        problems = iter([*own_settings(experiment)] or inconsistencies(experiment))
-        if (first := next(problems, None)) is None:
-            return experiment
-        problems = chain([first], problems)
+        refuse(draft, [*own_settings(experiment)] or inconsistencies(experiment))
+        return experiment
     raise draft_error(draft, problems)
+
+
+def refuse(draft: Draft, problems: Iterable[Problem]) -> None:
+    """Raise ConfigError with the problems, where there are any; no more of them are looked for than it lists."""
+    if found := [*islice(problems, CONFIG_PROBLEMS_MAX + 1)]:
+        raise draft_error(draft, found)
 
 
 def draft_error(draft: Draft, problems: Iterable[Problem]) -> ConfigError:
@@ -243,19 +247,16 @@ def draft_error(draft: Draft, problems: Iterable[Problem]) -> ConfigError:
 def _validated(draft: Draft, base: Path, cache: dict[str, object]) -> Experiment:
     named = NamedCode(draft.value, base, cache)
     draft = replace(draft, value=named.filled())
-    problems: Iterator[Problem]
+    problems: Iterable[Problem]
     try:
         experiment = Experiment.model_validate(draft.value, context=Opener(base, cache))
     except ValidationError as failure:
         problems = chain(named.problems, complaints(failure, draft.value))
     else:
-        problems = iter(named.problems or chain(inconsistencies(experiment), without_effect(experiment)))
-        if (first := next(problems, None)) is None:
-            try:
-                return with_materials(experiment, base, cache)
-            except MaterialError as fault:
-                problems = iter(fault.problems)
-        else:
-            problems = chain([first], problems)
+        refuse(draft, named.problems or chain(inconsistencies(experiment), without_effect(experiment)))
+        try:
+            return with_materials(experiment, base, cache)
+        except MaterialError as fault:
+            problems = fault.problems
     # Raised out here, not from the failure: its text repeats values, and one may be a key pasted in the wrong place.
     raise draft_error(draft, problems)
