@@ -46,12 +46,15 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import Final, TypeAlias
 
 import pytest
 
 from mac_runner.backends import Backend
+from mac_runner.backends.factory import build_backend
 from mac_runner.clock import SystemClock
+from mac_runner.config import load_experiment
 from mac_runner.errors import BackendError, ConfigError, EngineDeadError, TransientBackendError
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling, Turn
 
@@ -74,6 +77,19 @@ class Trouble(StrEnum):
 
 class CannotError(Exception):
     """A harness cannot do what a test needs; the text is the reason that pytest shows for skipping it."""
+
+
+def backend_of(path: Path, model: str) -> Backend:
+    """The backend of a model of an experiment file, not started. Raises ConfigError as a run of the file does."""
+    experiment = load_experiment(path).experiment
+    return build_backend(
+        model,
+        experiment.model_definitions[model],
+        agents=experiment.agent_definitions,
+        policy_of=lambda name: lambda _view, _chance: name,
+        clock=SystemClock(),
+        say=print,
+    )
 
 
 class BackendHarness(ABC):
