@@ -426,8 +426,10 @@ def _lanes_of(definition: ModelDefinition, measured: Measured) -> int:
 
 def _slots_of(definition: ModelDefinition, measured: Measured, lanes: int) -> int | None:
     """How many requests each server serves at once, as the experiment says it; None where nothing says it."""
-    if (of_lane := _number_set(definition, "max_num_seqs")) is not None:
-        return of_lane
+    # The bound of nano is of each replica; that of vLLM is of all copies.
+    of_lane = "max_num_seqs_upper_bound" if definition.backend == "nano" else "max_num_seqs"
+    if (slots := _number_set(definition, of_lane)) is not None:
+        return slots
     whole = _number_set(definition, "max_in_flight", "max_num_seqs_upper_bound") or measured.capacity
     return None if whole is None else max(1, whole // lanes)
 
