@@ -145,7 +145,7 @@ def test_bad_input_of_format_ends_with_code_2_and_writes_nothing(
 def sampled(count: JsonValue = "all", **selection: JsonValue) -> JsonObject:
     """The example with a selection of its questions."""
     example = moderated(policy="discussant", more={"questions": {"files": ["q.jsonl"], **selection}})
-    return {**example, "conversation_config": {"environment": "discussion", "conversations": count}}
+    return {**example, "conversations": count}
 
 
 def outcomes(run: RunDir) -> list[Any]:
