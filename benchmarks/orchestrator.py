@@ -42,9 +42,8 @@ from benchmarks.machine import row  # noqa: E402
 from mac_runner.backends.dialects.openai import OpenaiDialect  # noqa: E402
 from mac_runner.backends.http.backend import HttpBackend  # noqa: E402
 from mac_runner.backends.openai import OpenaiConfig  # noqa: E402
-from mac_runner.cli.run import run  # noqa: E402
+from mac_runner.cli.play import Run  # noqa: E402
 from mac_runner.clock import SystemClock  # noqa: E402
-from mac_runner.runs.setup import RunRequest  # noqa: E402
 from mac_runner.types import JsonObject, Message, Prompt, Request, Sampling, Turn  # noqa: E402
 
 AGENTS: Final = 3
@@ -95,8 +94,7 @@ def complete_path(conversations: int, slots: int, latency_ms: float) -> Measured
     with server(slots, latency_ms) as url, tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "orchestrator.yaml"
         file.write_text(yaml.safe_dump(experiment(url, conversations, slots)))
-        request = RunRequest(file=file, out=Path(directory) / "run")
-        found = measured(url, lambda: run(request, concurrency=None, is_quiet=True, is_live=None))
+        found = measured(url, Run(file=file, out=Path(directory) / "run", quiet=True).work)
         assert found.account["requests"] == conversations * AGENTS * ROUNDS
         return found
 

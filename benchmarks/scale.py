@@ -43,7 +43,7 @@ if str(ROOT) not in sys.path:  # Run as a script, only the directory of the scri
 import yaml  # noqa: E402
 
 from benchmarks.machine import row  # noqa: E402
-from mac_runner.cli.run import run  # noqa: E402
+from mac_runner.cli.play import Run  # noqa: E402
 from mac_runner.clock import SystemClock  # noqa: E402
 from mac_runner.runs import event_loop  # noqa: E402
 from mac_runner.runs.setup import RunRequest, set_up  # noqa: E402
@@ -301,7 +301,7 @@ def play_here(file: Path, out: Path, *, kill_at: int | None) -> None:
     vars(event_loop)["run"] = lambda main: run_loop(watch.over(main))
     index = out / "scale_index.jsonl"
     before = index.read_bytes().count(b"\n") if index.exists() else 0
-    run(RunRequest(file=file, out=out), concurrency=None, is_quiet=True, is_live=None)
+    Run(file=file, out=out, quiet=True).work()
     conversations = index.read_bytes().count(b"\n") - before
     said = {
         "start_cpu_s": watch.start_cpu_s,

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mac_runner import steps
-from mac_runner.cli import ending
+from mac_runner.cli import process
 from tests import tiers
 from tests.patience import wait_for
 
@@ -102,7 +102,7 @@ def kept_signals() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook, steps.StepLimit.endless = hook, staticmethod(endless)
-        ending._ended_with.clear()
+        process._ended_with.clear()
         for number, handler in handlers.items():
             signal.signal(number, handler)
 

@@ -44,15 +44,18 @@ PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 def test_every_command_of_ours_on_a_page_has_flags_that_there_are() -> None:
     found, wrong = 0, []
+    context = click.Context(cli)
     for page in PAGES:
         texts = [block.text for block in blocks(page) if block.kind in SHELLS]
         # The jobs of other schedulers have a line for what they run.
         texts += re.findall(r"^run: (mac-run .*)$", page.read_text("utf-8"), re.MULTILINE)
         for args in (args for text in texts for args in commands(text) if args):
-            verb, *rest = args if args[0] in cli.commands else ("run", *args)
+            verb, *rest = args if args[0] in cli.list_commands(context) else ("run", *args)
             found += 1
+            command = cli.get_command(context, verb)
+            assert command is not None
             try:
-                cli.commands[verb].make_context(verb, [word.replace("$SLURM_ARRAY_TASK_ID", "1") for word in rest])
+                command.make_context(verb, [word.replace("$SLURM_ARRAY_TASK_ID", "1") for word in rest])
             except click.ClickException as fault:
                 wrong.append((page.name, args, str(fault)))
 

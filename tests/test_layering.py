@@ -102,7 +102,7 @@ PLACES: dict[str, set[str]] = {
     "draw without a seed": set(),
     "catch what is not ours": {
         # The one tells of a bug and ends the process, the other brings what a call on a thread raised to who awaits it.
-        *("cli/ending.py: BaseException", "threads.py: BaseException"),
+        *("cli/process.py: BaseException", "threads.py: BaseException"),
         # The text and the attributes of an exception may be anyone's code.
         "errors.py: BaseException",
         # The island hands what its one thread, or another of its processes, meets to whoever asked; and its library
@@ -113,7 +113,7 @@ PLACES: dict[str, set[str]] = {
     # The redactor replaces exceptions before they get to the boundary: their text may contain a key.
     "ask for any exception": {"backends/redaction.py"},
     # Only the command line ends the process.
-    "end the process": {"cli/ending.py", "cli/entry.py"},
+    "end the process": {"cli/process.py"},
     # A second signal; and a worker is a process of its own, and has nothing to give back.
     "leave at once": {"cli/process.py", "nano/parallel/worker.py"},
     "print": {"cli/process.py"},

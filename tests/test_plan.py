@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mac_runner
-from mac_runner.cli.maintenance import merge
+from mac_runner.cli.clusters import Merge
 from mac_runner.cli.process import Exit
 from mac_runner.config import Experiment, differences, identity_of
 from mac_runner.errors import ConfigError
@@ -389,5 +389,5 @@ def test_intervals_are_by_the_first_conversation_of_a_fork_of_its_fork_and_of_a_
     check(first)
     check(forked(first, "again", turn="2/Abel", draws=2))
 
-    assert merge(tmp_path / "whole", [first, second], is_quiet=True) == Exit.OK
+    assert Merge(target=tmp_path / "whole", sources=(first, second), quiet=True).work() == Exit.OK
     check(tmp_path / "whole")

@@ -5,6 +5,6 @@
 
 from __future__ import annotations
 
-from mac_runner.cli.entry import main
+from mac_runner.cli.process import main
 
 __all__ = ["main"]

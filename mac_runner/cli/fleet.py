@@ -7,10 +7,13 @@ import json
 import shlex
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+import click
+
+from mac_runner.cli.options import OfExperiment, Quiet, Verb, argument, commands, option, switch
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.clock import SystemClock, pause
 from mac_runner.errors import ConfigError
@@ -25,7 +28,7 @@ from mac_runner.results import Table
 from mac_runner.runs import event_loop
 from mac_runner.runs.fleet import fleet_plan
 from mac_runner.runs.held_fleet import hold, is_held
-from mac_runner.runs.setup import RunRequest, set_up
+from mac_runner.runs.setup import ExperimentSet, set_up
 from mac_runner.store import Disk
 from mac_runner.types import JsonObject
 
@@ -33,48 +36,62 @@ T = TypeVar("T")
 
 DOWN_S_MAX: Final = 30.0
 """So long `down` waits for the end of a fleet."""
+_FLEET_FILE: Final = Path("fleet.json")
 _LOOK_S: Final = 0.1
-_SECRET = "..."  # noqa: S105 - what is printed in its place
+_SECRET: Final = "..."  # noqa: S105 - what is printed in its place
 _ENDING: Final = "ending the engines; once more leaves at once"
 
 
-def up(request: RunRequest, out: Path, logs: Path | None, *, is_quiet: bool) -> Exit:
-    """Start the fleet of an experiment and hold it until a signal or `down`."""
-    clock = SystemClock()
-    tell: Callable[[str], None] = (lambda _line: None) if is_quiet else say
-    chosen = set_up(request)
-    plan = fleet_plan(chosen.setups, clock, tell, is_dry=False)
-    if plan is None:
-        raise ConfigError(f"{request.file}: no model has `backend: fleet`, so there is no fleet to start")
-    if logs is not None:
-        Disk().make_directory(logs)
-    for note in plan.notes:
-        tell(f"fleet: {note}")
+@dataclass(frozen=True, kw_only=True)
+class Up(OfExperiment, Quiet):
+    """Start the fleet of EXPERIMENT and hold it until Ctrl-C, SIGTERM or `mac-run fleet down`.
 
-    def open_fleet(on_event: OnEvent) -> AbstractAsyncContextManager[Holdable]:
-        return LocalFleet(plan, clock=clock, say=say, on_event=on_event, logs=logs)
+    Engines that end are started again. FLEET is readable by this user alone, and removed at the end.
 
-    def on_event(name: str, fields: JsonObject) -> None:
-        if name == "EVENT_LANE_UP":
-            tell(f"{fields.get('lane')} is up on {fields.get('place')}")
+    Exit codes: 0 ended when asked, 2 bad input, 3 an engine did not start, or all have ended for good, 4 storage
+    failed, 5 another process holds a fleet with this file.
+    """
 
-    async def main() -> None:
-        stop = asyncio.Event()
-        with stop_on_signals(stop, say, words=_ENDING):
-            await hold(
-                plan.models,
-                open_fleet,
-                out,
-                clock=clock,
-                stop=stop,
-                on_begin=lambda: tell(f"mac-run fleet status {out} shows this fleet, also while it starts"),
-                on_event=on_event,
-                on_up=lambda held: None if is_quiet else _print_addresses(held, out),
-            )
+    out: Path = option("The file that describes the fleet [fleet.json].", "FLEET", _FLEET_FILE)
+    logs: Path | None = option("Where the engines' logs go.", "DIR")
 
-    event_loop.run(main())
-    tell("the fleet has ended")
-    return Exit.OK
+    def work(self) -> Exit:
+        clock = SystemClock()
+        chosen = set_up(self.request())
+        plan = fleet_plan(chosen.setups, clock, self.say, is_dry=False)
+        if plan is None:
+            raise ConfigError(f"{self.file}: no model has `backend: fleet`, so there is no fleet to start")
+        if self.logs is not None:
+            Disk().make_directory(self.logs)
+        for note in plan.notes:
+            self.say(f"fleet: {note}")
+
+        def open_fleet(on_event: OnEvent) -> AbstractAsyncContextManager[Holdable]:
+            return LocalFleet(plan, clock=clock, say=say, on_event=on_event, logs=self.logs)
+
+        def on_event(name: str, fields: JsonObject) -> None:
+            if name == "EVENT_LANE_UP":
+                self.say(f"{fields.get('lane')} is up on {fields.get('place')}")
+
+        async def main() -> None:
+            stop = asyncio.Event()
+            with stop_on_signals(stop, say, words=_ENDING):
+                await hold(
+                    plan.models,
+                    open_fleet,
+                    self.out,
+                    clock=clock,
+                    stop=stop,
+                    on_begin=lambda: self.say(
+                        f"mac-run fleet status {self.out} shows this fleet, also while it starts"
+                    ),
+                    on_event=on_event,
+                    on_up=lambda held: None if self.quiet else _print_addresses(held, self.out),
+                )
+
+        event_loop.run(main())
+        self.say("the fleet has ended")
+        return Exit.OK
 
 
 def _print_addresses(held: HeldFleet, out: Path) -> None:
@@ -90,58 +107,89 @@ def _print_addresses(held: HeldFleet, out: Path) -> None:
     say(f"up: play with mac-run FILE --fleet {out}; mac-run fleet down {out} ends it")
 
 
-def status(path: Path, *, as_json: bool) -> Exit:
-    """Print the lanes of a fleet."""
-    held = read_held(path)
-    state = _asked(path, held, lambda client: client.state())
-    with report() as stream:
-        if as_json:
-            stream.write(json.dumps(status_json(path, held, state), indent=2) + "\n")
-        else:
-            up = sum(lane.state is LaneState.UP for lane in state.lanes)
-            title = f"{path}: pid {held.pid} since {held.started_at}, {up} of {len(state.lanes)} lanes up"
-            numbers = ("in flight", "tokens/s", "cached", "deaths", "restarts", "port")
-            table = Table(title, ("lane", "state", "place"), numbers, [*map(_row, state.lanes)])
-            write_tables([table], stream)
-            for lane in state.lanes:
-                if lane.fault:
-                    log = f" (log: {lane.log})" if lane.log else ""
-                    stream.write(printable(f"{lane.name}: {lane.fault}{log}") + "\n")
-    return Exit.OK
+@dataclass(frozen=True, kw_only=True)
+class _OfFleet(Verb):
+    file: Path = argument("[FLEET]", required=False, default=_FLEET_FILE)
 
 
-def drain(path: Path, lane: str, *, is_undone: bool) -> Exit:
-    """Take a lane out of service, or back into it."""
-    held = read_held(path)
-    if is_undone:
-        _asked(path, held, lambda client: client.post("/undrain", lane=lane))
-        say(f"{lane} is being started; mac-run fleet status {path} shows when it is up")
+@dataclass(frozen=True, kw_only=True)
+class Status(_OfFleet):
+    """Print the lanes of the fleet that FLEET describes [fleet.json].
+
+    Exit codes: 0 printed, 2 there is no such fleet, 3 it has ended.
+    """
+
+    json: bool = switch("For programs.")
+
+    def work(self) -> Exit:
+        held = read_held(self.file)
+        state = _asked(self.file, held, lambda client: client.state())
+        with report() as stream:
+            if self.json:
+                stream.write(json.dumps(status_json(self.file, held, state), indent=2) + "\n")
+            else:
+                up = sum(lane.state is LaneState.UP for lane in state.lanes)
+                title = f"{self.file}: pid {held.pid} since {held.started_at}, {up} of {len(state.lanes)} lanes up"
+                numbers = ("in flight", "tokens/s", "cached", "deaths", "restarts", "port")
+                table = Table(title, ("lane", "state", "place"), numbers, [*map(_row, state.lanes)])
+                write_tables([table], stream)
+                for lane in state.lanes:
+                    if lane.fault:
+                        log = f" (log: {lane.log})" if lane.log else ""
+                        stream.write(printable(f"{lane.name}: {lane.fault}{log}") + "\n")
         return Exit.OK
-    if any(known.name == lane for known in _asked(path, held, lambda client: client.state()).lanes):
-        say(f"{lane} gets no new requests; waiting for those in flight")
-    _asked(path, held, lambda client: client.post("/drain", lane=lane))
-    say(f"{lane} has ended; mac-run fleet drain {lane} {path} --undo starts it again")
-    return Exit.OK
 
 
-def down(path: Path) -> Exit:
-    """End a fleet."""
-    held = read_held(path)
-    try:
-        _asked(path, held, lambda client: client.post("/down"))
-    except FleetGoneError as gone:
-        if is_held(path):
-            say(f"{gone}; its process lives and does not answer: end it with kill {held.pid}")
-            return Exit.FAILURES
-        say(f"the fleet of {path} has ended already: pid {held.pid} is not there any more")
-        return Exit.OK
-    for _ in range(round(DOWN_S_MAX / _LOOK_S)):
-        if not is_held(path):
-            say(f"the fleet of {path} has ended")
+@dataclass(frozen=True, kw_only=True)
+class Drain(Verb):
+    """Take LANE out of service: it gets no new requests, and ends after those in flight.
+
+    Other lanes take over its conversations. It stays down until --undo.
+
+    Exit codes: 0 done, 2 there is no such fleet or lane, 3 the fleet has ended.
+    """
+
+    lane: str = argument("LANE")
+    file: Path = argument("[FLEET]", required=False, default=_FLEET_FILE)
+    undo: bool = switch("Start it again.")
+
+    def work(self) -> Exit:
+        held = read_held(self.file)
+        if self.undo:
+            _asked(self.file, held, lambda client: client.post("/undrain", lane=self.lane))
+            say(f"{self.lane} is being started; mac-run fleet status {self.file} shows when it is up")
             return Exit.OK
-        pause(_LOOK_S)
-    say(f"the fleet of {path} has not ended within {DOWN_S_MAX:.0f} s; end it with kill {held.pid}")
-    return Exit.FAILURES
+        if any(known.name == self.lane for known in _asked(self.file, held, lambda client: client.state()).lanes):
+            say(f"{self.lane} gets no new requests; waiting for those in flight")
+        _asked(self.file, held, lambda client: client.post("/drain", lane=self.lane))
+        say(f"{self.lane} has ended; mac-run fleet drain {self.lane} {self.file} --undo starts it again")
+        return Exit.OK
+
+
+@dataclass(frozen=True, kw_only=True)
+class Down(_OfFleet):
+    """End the fleet that FLEET describes [fleet.json], and wait until its engines have ended.
+
+    Exit codes: 0 it has ended, 1 it has not ended in time, 2 there is no such fleet.
+    """
+
+    def work(self) -> Exit:
+        held = read_held(self.file)
+        try:
+            _asked(self.file, held, lambda client: client.post("/down"))
+        except FleetGoneError as gone:
+            if is_held(self.file):
+                say(f"{gone}; its process lives and does not answer: end it with kill {held.pid}")
+                return Exit.FAILURES
+            say(f"the fleet of {self.file} has ended already: pid {held.pid} is not there any more")
+            return Exit.OK
+        for _ in range(round(DOWN_S_MAX / _LOOK_S)):
+            if not is_held(self.file):
+                say(f"the fleet of {self.file} has ended")
+                return Exit.OK
+            pause(_LOOK_S)
+        say(f"the fleet of {self.file} has not ended within {DOWN_S_MAX:.0f} s; end it with kill {held.pid}")
+        return Exit.FAILURES
 
 
 def status_json(path: Path, held: HeldFleet, state: FleetState) -> JsonObject:
@@ -179,9 +227,8 @@ def _asked(path: Path, held: HeldFleet, ask: Callable[[FleetClient], Coroutine[o
     return event_loop.run(main())
 
 
-def show_plan(request: RunRequest) -> Exit:
+def show_lanes(chosen: ExperimentSet) -> Exit:
     """Print the lanes of the experiment's models. Raises ConfigError with all that does not fit."""
-    chosen = set_up(request)
     plan = fleet_plan(chosen.setups, SystemClock(), say, is_dry=True)
     if plan is None:
         raise ConfigError(
@@ -231,3 +278,17 @@ def _below(plan: FleetPlan) -> Iterator[str]:
         launch = launch_of(lane, plan.models[lane.model], admin_key=_SECRET)
         environment = [f"{name}={shlex.quote(value)}" for name, value in launch.environment.items()]
         yield " ".join([*environment, shlex.join(launch.argv)])
+
+
+VERBS: Final = {
+    "fleet": click.Group(
+        "fleet",
+        commands(up=Up, status=Status, drain=Drain, down=Down),
+        no_args_is_help=True,
+        help="""Start, watch and end engines on the GPUs of this machine.
+
+        `mac-run FILE` does all of it by itself. A fleet that is held outlives runs, so several of them share engines
+        that took long to load.
+        """,
+    )
+}

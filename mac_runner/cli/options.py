@@ -1,20 +1,182 @@
-"""Flags that several verbs have, and the values that flags take."""
+"""A verb is a dataclass: its fields are arguments and options, its docstring is the help, `work` is what it does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import Field, dataclass, field, fields, replace
+from inspect import get_annotations, getdoc
 from os import PathLike
 from pathlib import Path
-from typing import Final, TypeVar
+from types import NoneType
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 import click
 
-from mac_runner.config import whole_number
+from mac_runner.cli.process import Exit, end, say
+from mac_runner.config import Written, whole_number
 from mac_runner.errors import ConfigError
 from mac_runner.plan import AutoShard, Shard, parse_shard
+from mac_runner.runs.setup import RunRequest
 from mac_runner.store.mirror import NOT_HERE, is_url
 
 _T = TypeVar("_T")
+
+
+def argument(metavar: str, **settings: Any) -> Any:
+    """A field that is an argument; a `click.Argument` takes the settings."""
+    return _declared(None, {"metavar": metavar, "cls": click.Argument, **settings})
+
+
+def option(words: str, metavar: str | None = None, default: object = None, *, flag: str = "", **settings: Any) -> Any:
+    """A field that is an option, called as the field is or `flag`; a `click.Option` takes the settings."""
+    shown = {"metavar": metavar} if metavar else {}
+    return _declared(default, {"help": words, "flag": flag, "cls": click.Option, **shown, **settings})
+
+
+def options(words: str, metavar: str, *, flag: str = "", **settings: Any) -> Any:
+    """A field that is an option which may be repeated."""
+    return option(words, metavar, (), flag=flag, multiple=True, **settings)
+
+
+def switch(words: str, *, flag: str = "", **settings: Any) -> Any:
+    """A field that is true where the option is given."""
+    return option(words, default=False, flag=flag, is_flag=True, **settings)
+
+
+def _declared(default: object, metadata: dict[str, Any]) -> Any:
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verb:
+    """What the command line asks for."""
+
+    def work(self) -> Exit:
+        """Do it. Raises ConfigError where options do not go together."""
+        raise NotImplementedError
+
+    def trusted(self) -> Iterable[Path]:
+        """The run directories whose code is imported first."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(Verb):
+    """A verb that reads run directories."""
+
+    trust: bool = switch("Import the code that RUN names, which is not built in.")
+
+    def trusted(self) -> Iterable[Path]:
+        return self.directories() if self.trust else ()
+
+    def directories(self) -> Iterable[Path]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfRun(Reading):
+    """A verb about one run directory."""
+
+    directory: Path = argument("RUN")
+
+    def directories(self) -> Iterable[Path]:
+        return [self.directory]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Varying(Verb):
+    """A verb about one of the experiments that a file can be."""
+
+    profile: str | None = option("One of the file's profiles; the file names its default.", "NAME")
+    overrides: tuple[str, ...] = options("Set one key, such as game.lobby=classic-7.", "KEY=VALUE", flag="--set")
+
+    def request_for(self, file: Path | Written) -> RunRequest:
+        return RunRequest(file=file, profile=self.profile, overrides=self.overrides)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfExperiment(Varying):
+    """A verb that needs an experiment file."""
+
+    file: Path = argument("EXPERIMENT")
+
+    def request(self) -> RunRequest:
+        return self.request_for(self.file)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfRequest(OfExperiment):
+    """A verb that begins a run of an experiment, or goes on with it."""
+
+    limit: int | None = option("Run the first N conversations at most.", "N")
+    seed: str | None = option("The experiment's seed.", "N")
+    out: Path | None = option("The run directory [runs/NAME].", "DIR", type=click.Path(path_type=Path))
+    mirror: str | None = option("Once all has ended, copy the run directory to URL, such as s3://bucket/study.", "URL")
+    pull: bool = switch("Let engines pull models that they do not have; refused where no engine can pull.")
+
+    def request(self) -> RunRequest:
+        return replace(
+            super().request(),
+            seed=self.seed,
+            limit=self.limit,
+            out=self.out,
+            mirror=self.mirror,
+            can_pull=self.pull,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quiet(Verb):
+    """A verb that says what it does."""
+
+    quiet: bool = switch("Print nothing but errors.")
+
+    def say(self, text: str) -> None:
+        if not self.quiet:
+            say(text)
+
+
+def command(name: str, verb: type[Verb], **words: str) -> click.Command:
+    """The command of a verb, whose help may lack `words`. Its own options come before those that it shares."""
+    text = getdoc(verb) or ""
+    hints, declared = get_type_hints(verb), {each.name: each for each in fields(verb)}
+    own_first = dict.fromkeys(name for owner in verb.__mro__ for name in get_annotations(owner) if name in declared)
+    arguments = [name for name in declared if declared[name].metadata["cls"] is click.Argument]
+    names = [*arguments, *(name for name in own_first if name not in arguments)]
+
+    def callback(**given: Any) -> None:
+        asked = verb(**given)
+        end(asked.work, asked.trusted())
+
+    return click.Command(
+        name,
+        params=[_parameter(declared[each], hints[each]) for each in names],
+        help=text.format(**words) if words else text,
+        callback=callback,
+    )
+
+
+def commands(**verbs: type[Verb]) -> dict[str, click.Command]:
+    """The commands of verbs, by name."""
+    return {name: command(name, verb) for name, verb in verbs.items()}
+
+
+def _parameter(made: Field[Any], hint: Any) -> click.Parameter:
+    """The argument or option that a field is. A path is one on this machine, a number is 1 or more."""
+    settings = dict(made.metadata)
+    kind, flag = settings.pop("cls"), settings.pop("flag", "")
+    names = [made.name]
+    if kind is click.Option:
+        names.append(flag or f"--{made.name.replace('_', '-')}")
+    types = {hint, *get_args(hint)} - {NoneType}
+    if Path in types:
+        settings.setdefault("type", LOCAL_PATH)
+    if int in types and "type" not in settings:
+        settings.setdefault("callback", count)
+    if kind is click.Option and made.default not in (None, ()):
+        settings["default"] = made.default
+    made_of: click.Parameter = kind(names, **settings)
+    return made_of
 
 
 class _LocalPath(click.Path):
@@ -36,9 +198,9 @@ def shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shar
     return None if value is None else _parsed(parse_shard, value, ctx, param)
 
 
-def count(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+def count(ctx: click.Context, param: click.Parameter, value: str | int | None) -> int | None:
     """A number of things, such as the value of `--limit`."""
-    return None if value is None else _whole(value, 1, ctx, param)
+    return value if value is None else _whole(str(value), 1, ctx, param)
 
 
 def number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -64,22 +226,9 @@ def _parsed(parse: Callable[[str], _T], text: str, ctx: click.Context, param: cl
         raise click.BadParameter(str(error).removeprefix(f"{param.opts[0]}: "), ctx, param) from error
 
 
-profile_option = click.option(
-    "--profile", metavar="NAME", help="One of the file's profiles; the file names its default."
-)
-set_option = click.option(
-    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key, such as game.lobby=classic-7."
-)
-concurrency_option = click.option(
-    "--concurrency", callback=count, metavar="N", help="Requests in flight at once, at most."
-)
-limit_option = click.option("--limit", callback=count, metavar="N", help="Run the first N conversations at most.")
-seed_option = click.option("--seed", metavar="N", help="The experiment's seed.")
-mirror_option = click.option(
-    "--mirror", metavar="URL", help="Once all has ended, copy the run directory to URL, such as s3://bucket/study."
-)
-trust_option = click.option(
-    "--trust", "is_trusted", is_flag=True, help="Import the code that RUN names, which is not built in."
-)
-quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-live_option = click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
+def refuse_taken(path: Path, flag: str) -> None:
+    """Raises ConfigError where a flag names no place for a new file."""
+    if path.exists() or path.is_symlink():
+        raise ConfigError(f"{flag}: {path} is there already; name another file, or remove it")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{flag}: there is no directory {path.parent}; make it, or name another file")

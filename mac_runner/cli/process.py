@@ -1,6 +1,7 @@
-"""The process: its exit codes, its streams and its signals.
+"""The process: its entry point, its exit codes, its streams, its signals and its end.
 
-It is imported before everything else and is small, so that a signal finds its handler from the first moment.
+It is imported before everything else and is small, so that a signal finds its handler from the first moment, and a
+process without memory can still say so.
 
 Reports go to stdout, all other words to stderr. Neither changes how a command ends: a reader that has gone
 (`mac-run … | head -1`) and a stream closed from the start are not errors. Words on stderr may be lost; a report
@@ -23,17 +24,22 @@ the end of the process, and Python's own never come back, so no signal ends the 
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import codecs
 import errno
+import gc
 import io
 import mmap
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
@@ -52,6 +58,7 @@ from mac_runner.errors import (
     shortage_of,
 )
 from mac_runner.printable import spelt_out
+from mac_runner.steps import WAKING, StepLimit, place_of_thread
 
 if TYPE_CHECKING:
     import asyncio
@@ -62,11 +69,19 @@ _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 _SPELT_OUT: Final = "mac_runner.spelt_out"
 _RESERVE_BYTES: Final = 4 << 20
 _PROBE_BYTES: Final = 4 * _RESERVE_BYTES
+_IMPORTS_BYTES: Final = 48 << 20
+"""Less than the imports of a command take: about 56 MiB of addresses, measured with CPython 3.11."""
+LEAVING_S: Final = 5.0
+"""How long the interpreter's own end may take. It waits for threads, child processes and exit functions of a user's
+code, however long."""
+_NAMED_MAX: Final = 3
+"""As many of the threads that are left are named."""
 _reserve: Final[list[mmap.mmap]] = []
 _reports: Final[list[TextIO]] = []
 # The signals that interrupted the verb at work. The interrupt may be lost where it was raised: code of others may pass
 # over every exception.
 _interrupts: Final[list[int]] = []
+_ended_with: Final[list[int]] = []
 
 
 class Exit(IntEnum):
@@ -81,6 +96,37 @@ class Exit(IntEnum):
     """Another process is at work in the directory: take another directory, or try later."""
     BUG = 70
     """An exception outside our tree, printed with its traceback: EX_SOFTWARE of sysexits.h."""
+
+
+def main() -> None:
+    """The console script."""
+    take_over_signals()
+    try:
+        ready_streams()
+        keep_reserve()
+        # An extension module that finds no memory while it is imported ends the process by a signal.
+        mmap.mmap(-1, _IMPORTS_BYTES).close()
+        # Here, because imports take most of the time and memory of a short command: signals are handled before.
+        with without_collections():
+            from mac_runner.cli.commands import obey
+        code = obey()
+    except Exception as fault:
+        error = fault if isinstance(fault, MacRunnerError) else shortage_behind(fault, "the command could not start")
+        if error is not None:
+            sys.exit(told(error))
+        raise
+    flush_stderr()
+    sys.exit(code)
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """For imports: they leave no garbage behind, and a tenth of their time would go into looking for it."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def exit_of(error: MacRunnerError) -> Exit:
@@ -316,3 +362,72 @@ def stop_on_signals(stop: asyncio.Event, say: Callable[[str], None], *, words: s
 def _ignore_signals() -> None:
     for number in _STOPPING:
         signal.signal(number, signal.SIG_IGN)
+
+
+def end(work: Callable[[], Exit], trusted: Iterable[Path] = ()) -> NoReturn:
+    """Do the work of a verb and end the process with its exit code. The code of trusted run directories is imported."""
+    try:
+        interrupt_on_signals()
+        signal.signal(WAKING, lambda _number, _frame: None)
+        StepLimit.endless = staticmethod(_leave_endless)
+        with working_directory() as StepLimit.home:
+            code = _outcome(work, trusted)
+        StepLimit.home = None
+        flush_stderr()
+        leave_on_signals(code)
+        _end_in_time(code)
+    except KeyboardInterrupt:  # After the work, before its exit code is known.
+        code = Exit.INTERRUPTED
+    sys.exit(code)
+
+
+def _end_in_time(code: int) -> None:
+    """From here on the interpreter has LEAVING_S for its own end."""
+    if not _ended_with:
+        threading._register_atexit(_leave_later)  # type: ignore[attr-defined]
+    _ended_with[:] = [code]
+
+
+def _leave_later() -> None:
+    if _ended_with:
+        with suppress(RuntimeError):  # There is no room for a further thread.
+            _thread.start_new_thread(_leave_late, (_ended_with[0],))
+
+
+def _leave_late(code: int) -> None:
+    threading.Event().wait(LEAVING_S)
+    held = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
+    names = [f"thread {each.name!r} {place_of_thread(each.ident or 0)}".rstrip() for each in held[:_NAMED_MAX]]
+    if not held:
+        place = place_of_thread(threading.main_thread().ident or 0)
+        names = [f"what was registered for the end of the process {place}".rstrip()]
+    more = f" and {len(held) - _NAMED_MAX} more" if len(held) > _NAMED_MAX else ""
+    leave(code, f"mac-run: leaves without waiting for {', '.join(names)}{more}")
+
+
+def _leave_endless(where: str) -> None:
+    """Leave when a step of a user's code neither ends nor can be broken off: its thread is that of the run."""
+    text = f"mac-run: {where}: a step does not end, and cannot be broken off; what was recorded is safe"
+    leave(Exit.INTERRUPTED, f"{text}: mend that line, or the same command will wait there again")
+
+
+def _outcome(work: Callable[[], Exit], trusted: Iterable[Path]) -> Exit:
+    """The exit code of the work. Prints our own errors as a line, and a bug with its traceback."""
+    try:
+        if trusted:
+            # Here, because it is imported by verbs that read a run alone.
+            from mac_runner.runs.recorded import trust
+
+            trust(trusted)
+        return work()
+    except MacRunnerError as error:
+        return told(error)
+    except KeyboardInterrupt:
+        say(INTERRUPTED)
+        return Exit.INTERRUPTED
+    except BaseException as fault:  # noqa: BLE001 - the end of the process: nothing goes on with it
+        if (shortage := shortage_behind(fault, "the run was stopped")) is not None:
+            return told(shortage)
+        say(traceback.format_exc())
+        say("mac-run: this is a bug of mac_runner; what was recorded is safe, and the same command goes on from there")
+        return Exit.BUG

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from mac_runner.cli import main
-from mac_runner.cli.maintenance import verify
+from mac_runner.cli.checks import Verify
 from mac_runner.cli.process import Exit
 from mac_runner.environments import Conversation
 from mac_runner.environments.town_of_salem.testing import Game
@@ -340,7 +340,7 @@ class Lab:
 
     def verified(self, directory: Path) -> None:
         """Check a run directory, which must be in order; in this process, which saves a second each time."""
-        assert verify(directory) == Exit.OK
+        assert Verify(directory=directory).work() == Exit.OK
         assert stale_files(directory) == []
 
     def close(self) -> None:

@@ -174,7 +174,7 @@ def test_run_whose_file_holds_no_experiment_is_bad_input(finished: Lab, at_once:
 
 
 def test_unknown_verb_is_distinguished_from_a_file(at_once: AtOnce) -> None:
-    verbs = "the verbs are calibrate, check, doctor, export, fleet, fork, format, import, init, merge"
+    verbs = "the verbs are calibrate, check, doctor, export, fleet, fork, import, init, merge"
     at_once("compare runs/one runs/other").refused(f"'compare'; {verbs}")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from mac_runner.backends.nano import NEEDED
 from mac_runner.backends.ollama import OllamaConfig
-from mac_runner.cli.doctor import gpus, packages
+from mac_runner.cli.checks import gpus, packages
 from mac_runner.cli.process import Exit
 from mac_runner.registry import backend_specs
 from mac_runner.types import JsonObject, JsonValue

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.cli.init import FOLDERS
+from mac_runner.cli.games import FOLDERS
 from tests.cli.lab import ROOT, AtOnce, Lab, ending, refusals
 
 

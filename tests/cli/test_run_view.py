@@ -16,7 +16,7 @@ import polars
 import pytest
 
 from mac_runner import fork
-from mac_runner.cli.maintenance import verify
+from mac_runner.cli.checks import Verify
 from mac_runner.cli.process import Exit
 from mac_runner.data import files
 from mac_runner.data.testing import FORMATS
@@ -223,7 +223,7 @@ def test_a_fork_of_a_run_with_tokens_keeps_those_of_the_replies_that_it_keeps(tm
     assert kept
     assert {key: branch.traces[key] for key in kept} == {key: whole.traces[key] for key in kept}
     assert branch.traces.keys() == {turn.key for turn in branch.turns if turn.model == "learner"}
-    assert verify(tmp_path / "forks") == Exit.OK
+    assert Verify(directory=tmp_path / "forks").work() == Exit.OK
 
 
 @pytest.mark.ci
@@ -233,7 +233,7 @@ def test_verify_says_of_a_conversation_without_its_tokens_what_is_missing_and_wh
     run, place = play(tmp_path, learning(conversations=1)), tmp_path / "small"
     (place / "traces" / "small-000000.parquet").unlink()
 
-    assert verify(place) == Exit.FAILURES
+    assert Verify(directory=place).work() == Exit.FAILURES
     out = capsys.readouterr().out
     assert "mismatched 0, without tokens 1" in out
     assert "traces/small-000000.parquet" in out

@@ -13,7 +13,7 @@ from http.cookiejar import CookieJar
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.cli.view import has_browser
+from mac_runner.cli.pages import has_browser
 from tests.cli.lab import AtOnce, Lab, Terminal, ending, experiment, refusals, scripted
 from tests.patience import LIMIT_S
 from tests.sim.held_run import held

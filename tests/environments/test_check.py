@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.cli.check import check
+from mac_runner.cli.games import check
 from mac_runner.errors import ConfigError
 from mac_runner.testing.promises import PROMISES
 from mac_runner.testing.request import CheckRequest

@@ -24,8 +24,8 @@ from typing import NoReturn
 from unittest.mock import patch
 
 from mac_runner.backends.testing import ScriptedBackend
-from mac_runner.cli import commands  # noqa: F401 - behind the server, and not behind each child
 from mac_runner.cli import main as mac_run
+from mac_runner.cli import play  # noqa: F401 - behind the server, and not behind each child
 from mac_runner.errors import TransientBackendError
 from mac_runner.store import System, writer
 from mac_runner.store.testing import Machine, entry

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 import pytest
 
-from mac_runner.cli.maintenance import verify
+from mac_runner.cli.checks import Verify
 from mac_runner.cli.process import Exit
 from mac_runner.clock import Clock
 from mac_runner.errors import ConversationError, OutOfMemoryError, StoreError, boundary
@@ -259,7 +259,7 @@ def test_process_that_may_have_no_more_memory_ends_resumably(tmp_path: Path, for
     assert ended.code == Exit.INTERRUPTED, ended.err
     assert "no memory left" in ended.err
     assert "Traceback" not in ended.err
-    assert verify(talks.out) == Exit.OK
+    assert Verify(directory=talks.out).work() == Exit.OK
     assert all(row["status"] == "finished" for row in talks.run_dir.index)
     assert forking.run(*talks.args()).code == Exit.OK
     assert talks.run_dir.statuses == {"finished": 20}
@@ -321,7 +321,7 @@ def test_disk_that_fills_up_costs_nothing_acknowledged_and_the_run_ends_once_the
         assert hashlib.sha256(transcript.read_bytes()).hexdigest() == row["sha256"]
         assert (ended / entry(row, "transcript", str)).read_bytes() == transcript.read_bytes()
     assert RunDir(path=ended).statuses == {"finished": MANY}
-    assert verify(ended) == Exit.OK
+    assert Verify(directory=ended).work() == Exit.OK
 
 
 STEP_BYTES = 37

@@ -13,7 +13,7 @@ from random import Random
 import psutil
 import pytest
 
-from mac_runner.cli.maintenance import verify
+from mac_runner.cli.checks import Verify
 from mac_runner.cli.process import Exit
 from mac_runner.store import FindingKind, read_run, verify_run
 from mac_runner.store.testing import LEASES
@@ -87,7 +87,7 @@ def test_run_killed_again_and_again_ends_like_one_that_was_not(
     assert len(talks.run_dir.index) == CONVERSATIONS
     if traced:
         check_tokens(talks, undisturbed[traced])
-    assert verify(talks.out) == Exit.OK
+    assert Verify(directory=talks.out).work() == Exit.OK
     assert stale_files(talks.out) == []
     assert not list(talks.out.rglob(".tmp-*"))
     # What the engine did again: replies that nobody had written down when the kill came, one for each slot at most.
@@ -127,7 +127,7 @@ def test_grid_killed_again_and_again_ends_like_one_that_was_not(tmp_path: Path, 
 
     assert killed.run_dir.transcripts == undisturbed.run_dir.transcripts
     assert (killed.out / "grid.csv").read_bytes() == (undisturbed.out / "grid.csv").read_bytes()
-    assert verify(killed.out) == Exit.OK
+    assert Verify(directory=killed.out).work() == Exit.OK
     assert stale_files(killed.out) == []
     # The place of a lease is swept by the worker that claims it next: one that is late may be writing there.
     assert {path.relative_to(killed.out).parts[0] for path in killed.out.rglob(".tmp-*")} <= {"leases"}
@@ -205,7 +205,7 @@ def test_workers_killed_and_stopped_at_random_leave_what_one_run_leaves(
     # One that comes when all is played leaves nothing behind; at least one worker lives through its kills and plays.
     assert len([*(shared.out / "workers").iterdir()]) > DEATHS
     same_results(shared.run_dir, single.run_dir)
-    assert verify(shared.out) == Exit.OK
+    assert Verify(directory=shared.out).work() == Exit.OK
     assert not [*(shared.out / "leases").rglob(".owner.json")]
     assert not (shared.out / LEASES).exists()
     assert not [*shared.out.rglob(".tmp-*")]
@@ -241,7 +241,7 @@ def test_worker_stopped_for_longer_than_its_lease_goes_on_and_doubles_nothing(tm
         # Beside one for each shard, and one that ends the run.
         taken += len([*(shared.out / "journal").iterdir()]) - FEW_SHARDS - 1
         same_results(shared.run_dir, single.run_dir)
-        assert verify(shared.out) == Exit.OK
+        assert Verify(directory=shared.out).work() == Exit.OK
         assert stale_files(shared.out) == []
         assert not (shared.out / LEASES).exists()
     assert taken >= PAUSES // 2

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from mac_runner.checkpoints import digest_of
-from mac_runner.cli.maintenance import verify
+from mac_runner.cli.checks import Verify
 from mac_runner.cli.process import Exit
 from mac_runner.store import Disk, journal, read_run
 from mac_runner.store.testing import decode_frame
@@ -82,7 +82,7 @@ def test_run_stopped_again_and_again_ends_like_one_that_was_not(tmp_path: Path, 
         sent, answered = (talks.run_dir.events(f"EVENT_INFER_{what}") for what in ("START", "DONE"))
         assert len(sent) - len(answered) - len(talks.run_dir.events("EVENT_RETRY")) == 0
         if (talks.out / "task_manifest.json").exists():
-            assert verify(talks.out) == Exit.OK
+            assert Verify(directory=talks.out).work() == Exit.OK
     assert 0 < len(talks.run_dir.transcripts) < CONVERSATIONS
     assert forking.run(*talks.args()).code == Exit.OK
 
@@ -123,7 +123,7 @@ def test_second_signal_is_heard_where_the_loop_is_held_up(lab: Lab) -> None:
     assert ended(process)[0] == Exit.INTERRUPTED
     # Nothing was acknowledged and nothing is lost: the same command goes on.
     lab.done("small.yaml")
-    assert verify(lab.run_dir().path) == Exit.OK
+    assert Verify(directory=lab.run_dir().path).work() == Exit.OK
 
 
 SLOTS = 64
@@ -225,7 +225,7 @@ def test_loop_killed_anywhere_goes_on(tmp_path: Path) -> None:
 
     directory, trainer = RunDir(path=tmp_path / "runs" / "echoes"), Trainer(tmp_path)
     assert directory.statuses == {"finished": ROLLOUTS}
-    assert verify(directory.path) == Exit.OK
+    assert Verify(directory=directory.path).work() == Exit.OK
     assert len(trainer.used) == ROLLOUTS
     assert trainer.version == ROLLOUTS // BATCH
     assert max(trainer.used.values()) <= MAX_LAG

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import mac_runner
-from mac_runner.cli.maintenance import verify
+from mac_runner.cli.checks import Verify
 from mac_runner.cli.process import Exit
 from tests.cli.lab import environ
 from tests.patience import run
@@ -115,7 +115,7 @@ def test_killed_trainer_goes_on_and_uses_every_game_once(grpo: Any, tmp_path: Pa
     # Each of the five versions is of a whole batch, so no game was used twice.
     assert used == {game.task_id for game in mac_runner.open_run(tmp_path / "run")}
     assert len(used) == BATCH * 5
-    assert verify(tmp_path / "run") == Exit.OK
+    assert Verify(directory=tmp_path / "run").work() == Exit.OK
 
 
 def test_the_trainer_computes_what_the_engine_computed(grpo: Any, tmp_path: Path) -> None:

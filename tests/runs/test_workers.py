@@ -20,7 +20,7 @@ import pytest
 from msgspec import structs, to_builtins
 
 import mac_runner
-from mac_runner.cli.show import View, list_conversations, show
+from mac_runner.cli.look import Show
 from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError, RunLockedError
 from mac_runner.plan import Shard, parse_shard
@@ -159,8 +159,8 @@ READERS: Final[Mapping[str, Callable[[Path, Path], object]]] = {
     "counts": lambda run, _: read_run(run).counts,
     "summary": lambda run, _: {**summary_of(read_run(run)), **PROCESSES},
     "status": lambda run, _: {**status_json(read_standing(run), NOW), **PROCESSES},
-    "list": lambda run, _: printed(lambda: list_conversations(run, where=[], limit=None)),
-    "show": lambda run, _: printed(lambda: show(run, "3", View(has_turns=True))),
+    "list": lambda run, _: printed(Show(directory=run).work),
+    "show": lambda run, _: printed(Show(directory=run, game="3", turns=True).work),
     "tables": lambda run, _: tables(run),
     "export": exported,
     "report": lambda run, _: report_of([run], NOW).state,

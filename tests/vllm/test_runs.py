@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mac_runner.cli.maintenance import verify
+from mac_runner.cli.checks import Verify
 from mac_runner.cli.process import STOPPING, Exit
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.conftest import at_once as at_once
@@ -152,7 +152,7 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
     last = at_once(file)
     assert last.returncode == Exit.OK or "nothing was usable" in last.stdout, last.stderr
     assert run.transcripts == undisturbed.transcripts
-    assert verify(run.path) == Exit.OK
+    assert Verify(directory=run.path).work() == Exit.OK
     done = Counter((event["task"], event["turn"]) for event in run.events("EVENT_INFER_DONE"))
     assert set(done.values()) == {1}
 

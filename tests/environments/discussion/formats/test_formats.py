@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,8 +16,8 @@ import numpy
 import pytest
 from msgspec import UNSET
 
+from mac_runner.cli.games import Import
 from mac_runner.cli.process import Exit
-from mac_runner.cli.results import import_questions
 from mac_runner.environments.discussion.testing import (
     NO_ANSWER_INFO,
     NO_TARGET,
@@ -326,7 +327,8 @@ def test_the_command_takes_the_file_for_bbq_alone(tmp_path: Path, monkeypatch: p
     Path("Age.jsonl").write_text(json.dumps(AGE), encoding="utf-8")
     Path("m.csv").write_text(HEADER + "Age,1,3,0,label\n", encoding="utf-8")
 
+    asked = Import(format="bbq", files=(Path("Age.jsonl"),), out=Path("q"), metadata=Path("m.csv"))
     with pytest.raises(ConfigError, match=r"--metadata: .* discrim-eval"):
-        import_questions("discrim-eval", [Path("Age.jsonl")], Path("q"), Path("m.csv"))
-    assert import_questions("bbq", [Path("Age.jsonl")], Path("q"), Path("m.csv")) == Exit.OK
+        replace(asked, format="discrim-eval").work()
+    assert asked.work() == Exit.OK
     assert json.loads(Path("q").read_text(encoding="utf-8"))["source_metadata"]["target_loc"] == 0

@@ -1,0 +1,441 @@
+"""`mac-run init`, `check` and `import`: games of your own, what they promise, and files of others.
+
+`check` tries an environment in two processes (`mac_runner.testing.worker`), whose sets and dictionaries of texts are in
+different orders. The first tries every promise; what both play must be equal.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import click
+
+from mac_runner.cli.options import Verb, argument, command, commands, option, options, refuse_taken, switch
+from mac_runner.cli.process import Exit, report, say
+from mac_runner.config import Written
+from mac_runner.config.document import parse_document
+from mac_runner.errors import ConfigError
+from mac_runner.files import obstacle, read_material, read_regular
+from mac_runner.printable import printable
+from mac_runner.problems import dotted, suggestion
+from mac_runner.registry import ENVIRONMENTS, Converter, Importer, environment_specs
+from mac_runner.section import KeyPath
+from mac_runner.store import Disk
+from mac_runner.testing.request import CheckRequest
+
+FOLDERS: Final = ("examples", "experiments")
+"""What comes with the package besides code."""
+_TEMPLATE: Final = "new_project"
+_NAME: Final = "new_game"
+"""The name of the template's game; a project has its own in its place."""
+_SIZE_BYTES_MAX: Final = 16 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Init(Verb):
+    """Write a new project to the folder NAME: a game of your own, its experiment, its tests.
+
+    The folder is made; one that holds files is refused. With --examples: write the examples and experiments that come
+    with the package.
+
+    Exit codes: 0 written, 2 bad input, 4 storage failed.
+    """
+
+    folder: Path | None = argument("[NAME]", required=False)
+    example: str | None = option("Begin with an example: werewolf, negotiation, twenty_questions.", "GAME")
+    examples: Path | None = option("Write all examples to DIR instead.", "DIR")
+
+    def work(self) -> Exit:
+        if self.folder is not None and self.examples is None:
+            return init(self.folder, self.example)
+        if self.folder is not None or self.examples is None:
+            raise ConfigError("name the folder of a new project, or give --examples DIR")
+        if self.example is not None:
+            raise ConfigError("--example begins a project, so it has no effect with --examples: leave one out")
+        return write_examples(self.examples)
+
+
+def init(folder: Path, example: str | None) -> Exit:
+    """Write a project whose game has the name of `folder`; with `example` its game is that one."""
+    name = folder.name.replace("-", "_").replace(" ", "_")
+    if keyword.iskeyword(name):
+        raise ConfigError(f"{folder.name!r} cannot be the name of a game: it is a word of Python; take another")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,60}", name):
+        raise ConfigError(f"{folder.name!r} cannot be the name of a game: write letters, digits and _, a letter first")
+    if name in sys.stdlib_module_names or name in ("mac_runner", "pytest", *ENVIRONMENTS):
+        raise ConfigError(f"{folder.name!r} is the name of a module or an environment that is here; write another name")
+    template = shipped("examples") / _TEMPLATE
+    files = {path.name: path for path in sorted(template.iterdir()) if path.is_file()}
+    if example is not None:
+        files |= {f"{_NAME}{path.suffix}": path for path in _of_example(example)}
+    texts = {}
+    for target, path in files.items():
+        text = read_regular(path, _SIZE_BYTES_MAX).decode()
+        text = re.sub(rf"\b(test_)?{path.stem if path.stem == example else _NAME}\b", rf"\g<1>{name}", text)
+        texts[Path(target.replace(_NAME, name))] = text.replace("NewGame", name.title().replace("_", "")).encode()
+    _write(folder, texts)
+    _print(
+        f"written to {folder}: {', '.join(map(str, texts))}",
+        f"next: cd {shlex.quote(str(folder))} && mac-run {name}.yaml",
+    )
+    return Exit.OK
+
+
+def write_examples(folder: Path) -> Exit:
+    """Write the examples and experiments that come with the package."""
+    texts: dict[Path, bytes] = {}
+    for part in FOLDERS:
+        root = shipped(part)
+        for path in sorted(root.rglob("*")):
+            inside = path.relative_to(root)
+            if path.is_file() and "__pycache__" not in path.parts and inside.parts[0] != _TEMPLATE:
+                texts[part / inside] = read_regular(path, _SIZE_BYTES_MAX)
+    _write(folder, texts)
+    _print(
+        f"written to {folder}: {len(texts)} files",
+        f"next: cd {shlex.quote(str(folder))} && mac-run examples/werewolf.yaml",
+    )
+    return Exit.OK
+
+
+def shipped(part: str) -> Path:
+    """The folder of that name as it was installed, or of the source tree. Raises ConfigError where it is in neither."""
+    package = Path(__file__).parents[1]
+    for root in (package / "shipped", package.parent):
+        if (root / part / _TEMPLATE).is_dir() or (part != "examples" and (root / part).is_dir()):
+            return root / part
+    raise ConfigError(f"this installation of mac_runner lacks its folder {part!r}; install the package again")
+
+
+def _of_example(example: str) -> Iterator[Path]:
+    """The code and the experiment of an example. Raises ConfigError naming those there are."""
+    root = shipped("examples")
+    known = [path.stem for path in sorted(root.glob("*.py")) if _is_game(path)]
+    if example not in known:
+        raise ConfigError(f"--example: there is no example {example!r}{suggestion(example, known)}")
+    yield from (root / f"{example}.py", root / f"{example}.yaml")
+
+
+def _is_game(path: Path) -> bool:
+    experiment = path.with_suffix(".yaml")
+    return experiment.is_file() and f"./{path.name}:{path.stem}".encode() in read_regular(experiment, _SIZE_BYTES_MAX)
+
+
+def _write(folder: Path, texts: dict[Path, bytes]) -> None:
+    """Write new files below a folder. Raises ConfigError where something is there already."""
+    disk = Disk()
+    if (reason := obstacle(folder)) is not None:
+        raise ConfigError(f"{folder}: {reason}; name another folder")
+    if disk.exists(folder) and disk.names(folder):
+        raise ConfigError(f"{folder} is there already and is not empty; name another folder, or remove it")
+    for parent in sorted({folder / path.parent for path in texts}):
+        disk.make_directory(parent)
+    for path, text in texts.items():
+        disk.write_atomic(folder / path, [text])
+
+
+def _print(*lines: str) -> None:
+    with report() as stream:
+        stream.write("\n".join(lines) + "\n")
+
+
+_PROGRAM: Final = "import sys; from mac_runner.testing.worker import main; main(sys.argv[1])"
+_HASH_SEEDS: Final = ("1", "2")
+_PROCESSES: Final = "two processes play the same conversations"
+_PROCESSES_REMEDY: Final = (
+    "sort sets of texts before iterating over them; leave out hash(), id(), the clock and chance that all share"
+)
+_RETURNS: Final = "every step returns"
+_RETURNS_REMEDY: Final = (
+    "bound the loop, and yield a question in it: a step that does not return holds up the whole run"
+)
+_TRACE_LINE: Final = re.compile(r'  File "(.+)", line (\d+) in ')
+_OURS: Final = re.compile(r"[\\/]mac_runner[\\/](?:testing|environments[\\/]generators|environments[\\/]replay)")
+
+Play: TypeAlias = Callable[[str, str], "subprocess.CompletedProcess[bytes]"]
+"""A process with a hash seed that runs the worker with an argument, to its end."""
+
+
+@dataclass
+class _Output:
+    """What one process wrote."""
+
+    about: dict[str, Any] = field(default_factory=dict)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    digests: dict[str, list[str]] = field(default_factory=dict)
+    begun: str = ""
+    has_ended: bool = False
+
+
+def in_process(argument: str, hash_seed: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the worker in a process of its own."""
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    return subprocess.run(  # noqa: S603 - this interpreter, and a program of ours
+        [sys.executable, "-P", "-c", _PROGRAM, argument],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(Verb):
+    """Try whether an environment keeps what every environment promises, with random and hostile replies.
+
+    NAME is FILE.py:name, package.module:Name, the name of an installed environment, or an experiment file. The
+    environment is imported and played in processes of its own; no engine is started and nothing is written.
+
+    Exit codes: 0 all promises are kept, 1 one is not, 2 it cannot be loaded.
+    """
+
+    target: str = argument("NAME")
+    settings: tuple[str, ...] = options("A setting of the environment; may be repeated.", "KEY=VALUE")
+    agents: int | None = option("How many agents take part [as many as it begins with].", "N")
+    conversations: int = option("How many are played [8].", "N", 8)
+    turns: int = option("No conversation has more turns [5000].", "N", 5000)
+    seconds: int = option("No step takes longer [10].", "N", 10)
+    policy: str | None = option("The scripted player whose replies are used [random].", "NAME")
+    json: bool = switch("For programs.")
+
+    def work(self) -> Exit:
+        request = CheckRequest(
+            self.target, self.settings, self.agents, self.conversations, self.turns, self.seconds, self.policy
+        )
+        return check(request, as_json=self.json)
+
+
+def check(request: CheckRequest, *, as_json: bool, play: Play = in_process) -> Exit:
+    """Print which promises are kept and which are not; FAILURES when one is not."""
+    first = _played(request, play, _HASH_SEEDS[0], is_playing_only=False)
+    findings = list(first.findings)
+    if first.has_ended:
+        second = _played(request, play, _HASH_SEEDS[1], is_playing_only=True)
+        findings += [each for each in second.findings if not each["is_kept"]] or [_compared(first, second)]
+    broken = sum(not each["is_kept"] for each in findings)
+    about = {"environment": request.target, **first.about}
+    with report() as stream:
+        if as_json:
+            stream.write(json.dumps({**about, "broken": broken, "promises": findings}, indent=2) + "\n")
+        else:
+            stream.write("\n".join(_lines(about, findings)) + "\n")
+    return Exit.FAILURES if broken else Exit.OK
+
+
+def _played(request: CheckRequest, play: Play, hash_seed: str, *, is_playing_only: bool) -> _Output:
+    """What a process of its own finds. Raises ConfigError for an environment that cannot be loaded."""
+    ended = play(json.dumps({**request._asdict(), "is_playing_only": is_playing_only}), hash_seed)
+    output = _read(ended.stdout.decode("utf-8", "replace"))
+    if not output.has_ended:
+        said = ended.stderr.decode("utf-8", "replace")
+        output.findings.append(_ended_early(request, output, ended.returncode, said))
+    return output
+
+
+def _read(text: str) -> _Output:
+    output = _Output()
+    for line in map(json.loads, text.splitlines()):
+        match line:
+            case {"error": str(words)}:
+                raise ConfigError(words)
+            case {"begun": str(name)}:
+                output.begun = name
+            case {"finding": finding}:
+                output.findings.append(finding)
+            case {"digests": digests}:
+                output.digests = digests
+            case {"ended": True}:
+                output.has_ended = True
+            case _:
+                output.about.update(line)
+    return output
+
+
+def _ended_early(request: CheckRequest, output: _Output, code: int, said: str) -> dict[str, Any]:
+    """The finding about a process that did not get to its end."""
+    where = ""
+    if "Timeout (" in said:
+        limit_s = request.loading_s if output.begun == "loading" else request.seconds
+        what = f"a step took longer than {limit_s:g} s"
+        trace = said[said.rindex("Timeout (") :]
+        folder = str(Path(output.about["code"]).parent) if output.about.get("code") else ""
+        lines = [(file, line) for file, line in _TRACE_LINE.findall(trace) if not _OURS.search(file)]
+        own = [(file, line) for file, line in lines if folder and file.startswith(folder)] or lines
+        where = ":".join(own[0]) if own else ""
+    else:
+        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
+        last = said.strip().splitlines()[-1:] or ["it said nothing"]
+        what = f"the process ended with {ending}: {last[0]}"
+    if output.begun == "loading":
+        raise ConfigError(f"{request.target}: while it was loaded, {what}{f', at {where}' if where else ''}")
+    return {
+        "name": "returns",
+        "text": _RETURNS,
+        "is_kept": False,
+        "what": what,
+        "place": f"while this was tried: {output.begun}",
+        "where": where,
+        "remedy": _RETURNS_REMEDY,
+    }
+
+
+def _compared(first: _Output, second: _Output) -> dict[str, Any]:
+    found = {
+        "name": "processes",
+        "text": _PROCESSES,
+        "is_kept": True,
+        "what": "",
+        "place": "",
+        "where": "",
+        "remedy": "",
+    }
+    for name, marks in first.digests.items():
+        others = second.digests.get(name, [])
+        for number, mark in enumerate([*marks, ""]):
+            other = others[number] if number < len(others) else ""
+            if mark != other:
+                at = (mark or other).partition(" ")[0]
+                what = f"a process in which texts have other hashes has {other!r} in place of {mark!r}"
+                place = f"conversation {name}, turn {at}" if "/" in at else f"conversation {name}, {mark}"
+                return {**found, "is_kept": False, "what": what, "place": place, "remedy": _PROCESSES_REMEDY}
+    return found
+
+
+def _lines(about: dict[str, Any], findings: list[dict[str, Any]]) -> Iterator[str]:
+    policy = (
+        "replies drawn from the form of each prompt" if about.get("policy") is None else f"player {about['policy']}"
+    )
+    agents = about.get("agents", [])
+    yield (
+        f"{about['environment']}: {about.get('conversations', 0)} conversations of {len(agents)} agents, "
+        f"{policy}, and hostile replies"
+    )
+    yield ""
+    seen: set[tuple[str, str]] = set()
+    for each in findings:
+        yield f"{'ok  ' if each['is_kept'] else 'FAIL'}  {each['text']}"
+        if each["is_kept"]:
+            continue
+        if (reason := (each["what"], each["where"])) in seen:
+            yield "      for the same reason"
+            continue
+        seen.add(reason)
+        yield from (f"      {name:<7}{printable(text)}" for name, text in _story(each) if text)
+    yield ""
+    if (share := about.get("prefix_share")) is not None:
+        yield f"prefix share {share:.0%}: as much of a prompt begins like the one that its seat had before"
+    broken = sum(not each["is_kept"] for each in findings)
+    yield f"{broken} of {len(findings)} promises broken" if broken else f"all {len(findings)} promises kept"
+
+
+def _story(finding: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "found", finding["what"]
+    yield "where", ", ".join(part for part in (finding["place"], finding["where"]) if part)
+    yield "mend", finding["remedy"]
+
+
+def _converters() -> Mapping[str, Converter]:
+    """Each benchmark format, with what turns its files into a question file."""
+    return {name: found for spec in environment_specs().values() for name, found in spec.converters.items()}
+
+
+def _importers() -> Mapping[str, Importer]:
+    """Each other runner whose experiment files can be read, with what turns them into ours."""
+    return {name: found for spec in environment_specs().values() for name, found in spec.importers.items()}
+
+
+_FORMATS: Final[Mapping[str, Converter | Importer]] = {**_converters(), **_importers()}
+_METADATA: Final = " or ".join(f"{one.metadata} ({name})" for name, one in _converters().items() if one.metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import(Verb):
+    """Turn files of others into ours: of a public benchmark, or an experiment of another runner.
+
+    \b
+    FORMAT, and the FILEs that it takes:
+    {formats}
+
+    A benchmark becomes the file of questions that --out names. An experiment is written there, or printed, and what it
+    leaves out is listed.
+
+    Exit codes: 0 written, also where keys are left out, 2 bad input, 4 storage failed.
+    """
+
+    format: str = argument("FORMAT", type=click.Choice([*_FORMATS]))
+    files: tuple[Path, ...] = argument("FILE...", nargs=-1, required=True)
+    out: Path | None = option("The file to write.", "FILE")
+    metadata: Path | None = option(f"What else is known of the questions: {_METADATA}.", "FILE")
+
+    def work(self) -> Exit:
+        if self.out is not None:
+            refuse_taken(self.out, "--out")
+        if self.metadata is not None and not getattr(_FORMATS[self.format], "metadata", ""):
+            raise ConfigError(f"--metadata: the format {self.format} takes no such file; leave it out")
+        match _FORMATS[self.format]:
+            case Converter() as converter:
+                return self._questions(converter)
+            case importer:
+                return self._experiment(importer)
+
+    def _questions(self, converter: Converter) -> Exit:
+        """Write the questions of the files."""
+        if self.out is None:
+            raise ConfigError("--out: name the file of questions to write")
+        known = None if self.metadata is None else (str(self.metadata), read_material(self.metadata))
+        written = converter.convert({str(file): read_material(file) for file in self.files}, known)
+        Disk().write_atomic(self.out, [written])
+        lines = written.count(b"\n")
+        _print(f"{self.out}: {lines} questions")
+        return Exit.OK
+
+    def _experiment(self, importer: Importer) -> Exit:
+        """Write the experiment of another runner as one of ours, or print it; list what it leaves out."""
+        file, *others = self.files
+        if others:
+            raise ConfigError(
+                f"FILE: an experiment of {self.format} is one file; leave out {', '.join(map(str, others))}"
+            )
+        document = parse_document(read_material(file), str(file))
+        if not isinstance(document.value, dict):
+            raise ConfigError(f"{file}:1: an experiment file is a mapping of sections")
+        imported = importer.convert(document.value, file, Path() if self.out is None else self.out.parent)
+        placed = sorted((_line(problem.path, document), problem) for problem in imported.left_out)
+        left_out = [printable(f"{line}: {dotted(path)}: {text}") for line, (path, text) in placed]
+        heading = [f"Imported from {file} ({self.format}); docs/from_mac_fairness.md says what became of each key."]
+        heading += [_carried(len(left_out)), *(f"- line {line}" for line in left_out)]
+        written = "".join(f"# {printable(line)}\n" for line in heading) + f"\n{imported.text}"
+        if self.out is None:
+            with report() as stream:
+                stream.write(written)
+        else:
+            Disk().write_atomic(self.out, [written.encode()])
+        for line in (*(f"{file}:{line}" for line in left_out), _carried(len(left_out))):
+            say(printable(line))
+        return Exit.OK
+
+
+def _carried(count: int) -> str:
+    return f"Keys that are not carried over: {count}" if count else "All keys are carried over"
+
+
+def _line(path: KeyPath, document: Written) -> int:
+    """The line of a key, or of the nearest one above it."""
+    return next(line for n in range(len(path), -1, -1) if (line := document.lines.get(path[:n])) is not None)
+
+
+def _listed_formats() -> str:
+    return "\n".join(f"{name}: {found.files}" for name, found in _FORMATS.items())
+
+
+VERBS: Final = {**commands(init=Init, check=Check), "import": command("import", Import, formats=_listed_formats())}

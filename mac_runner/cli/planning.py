@@ -1,0 +1,332 @@
+"""`mac-run plan` and `calibrate`: how long a study will take, and how long the engines that it needs take."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from mac_runner.cli.options import OfExperiment, Varying, argument, commands, counts, option, switch
+from mac_runner.cli.process import INTERRUPTED, Exit, leave_on_signals, report, say, stop_on_signals
+from mac_runner.clock import SystemClock
+from mac_runner.errors import ConfigError
+from mac_runner.latency import Calibration, CalibrationChoice
+from mac_runner.planning.cost import Cost, CostRequest, Row, cost_of
+from mac_runner.planning.forecast import PILOT, Forecast
+from mac_runner.planning.observed import known_calibrations
+from mac_runner.planning.sweeps import Sweeps, calibrated, server_experiment, written
+from mac_runner.printable import counted, printable
+from mac_runner.reports import write_tables
+from mac_runner.results import Table
+from mac_runner.runs import event_loop
+from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
+from mac_runner.store import Disk
+from mac_runner.store.records import encode_json
+from mac_runner.types import JsonObject
+
+QUANTUM: Final = 16
+"""The quantum of the `kernel_ms` that is printed."""
+BAD_FIT: Final = 0.1
+"""From this median error on, a fit is called bad."""
+_ENDING: Final = "ending the engines; once more leaves at once"
+
+
+def _price(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """The value of `--price`, which `nan` and `inf` pass as numbers of a range."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not an amount; name what a GPU costs for an hour", ctx, param)
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(OfExperiment):
+    """Say how long EXPERIMENT will take, how many GPU-hours, and what limits it.
+
+    The conversations are played in simulated time: by the scheduler and the environment of a run, on engines that take
+    as long as the calibration says. No engine is started and nothing is written.
+
+    Exit codes: 0 planned, 2 bad input, or a calibration that does not fit, 3 interrupted.
+    """
+
+    calibration: Path = option(
+        "A run of the experiment, such as a pilot of 20 conversations, or a file of mac-run calibrate.",
+        "RUN|FILE",
+        required=True,
+    )
+    limit: int | None = option("Plan the first N conversations at most.", "N", type=click.IntRange(min=1))
+    lanes: tuple[int, ...] = option(
+        "Servers of each engine, such as 1,8,64 [as EXPERIMENT has it].", "N,...", (), callback=counts
+    )
+    slots: tuple[int, ...] = option(
+        "Requests at once on each server [as EXPERIMENT has it].", "N,...", (), callback=counts
+    )
+    price: float | None = option(
+        "What a GPU costs for an hour.", "X", type=click.FloatRange(min=0, min_open=True), callback=_price
+    )
+    kv_tokens: int | None = option("Tokens in the KV cache of each server.", "N", type=click.IntRange(min=64))
+    gpu: str | None = option("Which GPU of a calibration file is meant, where it has several.", "NAME")
+    policy: str | None = option("Take the replies of this scripted player, not those of the run.", "NAME")
+    reply_tokens: int | None = option("The tokens of a scripted player's reply.", "N", type=click.IntRange(min=1))
+    resamplings: int = option("For the interval [20].", "N", 20, type=click.IntRange(min=0, max=1000))
+    json: bool = switch("For programs.")
+
+    def work(self) -> Exit:
+        """Simulate the study, and print what it takes. A signal leaves at once: nothing is lost but time."""
+        leave_on_signals(words=INTERRUPTED)
+        request = CostRequest(
+            run=replace(self.request(), limit=self.limit),
+            calibration=self.calibration,
+            lanes=self.lanes,
+            slots=self.slots,
+            kv_tokens=self.kv_tokens,
+            gpu=self.gpu,
+            policy=self.policy,
+            reply_tokens=self.reply_tokens,
+            resamplings=self.resamplings,
+        )
+        found = cost_of(request, say)
+        with report() as stream:
+            if self.json:
+                stream.write(encode_json(cost_json(found, self.price)).decode() + "\n")
+            else:
+                stream.writelines(f"{printable(line)}\n" for line in _head(found, self.price))
+                write_tables([cost_table(found, self.price)], stream)
+                stream.writelines(f"{printable(line)}\n" for line in _below(found))
+        return Exit.OK
+
+
+def cost_json(found: Cost, price: float | None) -> JsonObject:
+    """All figures, for programs."""
+    low, high = found.spread or (None, None)
+    rows: list[JsonObject] = [_row_json(row, price) for row in found.rows]
+    return {
+        "experiment": found.name,
+        "resamplings": found.resamplings,
+        "spread": None if low is None else {"low": low, "high": high, "share": 0.9},
+        "price_per_gpu_hour": price,
+        "enough_lanes": found.enough_lanes,
+        "rows": [*rows],
+        "replies": [*found.replies],
+        "notes": [*found.notes],
+    }
+
+
+def cost_table(found: Cost, price: float | None) -> Table:
+    """A row for each number of lanes and slots."""
+    return Table(
+        "plan",
+        ("lanes", "slots"),
+        ("hours", "GPU-hours", "cost", "slots used", "prefix hits", "waiting", "limit"),
+        [
+            (
+                str(row.lanes),
+                str(row.slots),
+                _hours(row.forecast.seconds),
+                f"{row.gpu_hours:.3g}",
+                "-" if price is None else f"{price * row.gpu_hours:.2f}",
+                f"{row.forecast.slot_share:.0%}",
+                f"{row.forecast.hit_share:.0%}",
+                f"{sum(engine.waiting for engine in row.forecast.engines.values()):.0f}",
+                _limit(row.forecast),
+            )
+            for row in found.rows
+        ],
+    )
+
+
+def _head(found: Cost, price: float | None) -> Iterator[str]:
+    """The first row in words, with its interval."""
+    row, forecast = found.rows[0], found.rows[0].forecast
+    yield f"{found.name}: {forecast.conversations:,} conversations, about {forecast.turns:,} turns"
+    low, high = found.spread or (1.0, 1.0)
+    interval = f" ({_hours(low * forecast.seconds)} to {_hours(high * forecast.seconds)})" if found.spread else ""
+    lanes = f"{counted(row.lanes, 'lanes')} of {counted(row.slots, 'slots')}"
+    cost = "" if price is None else f", {price * row.gpu_hours:.2f} at {price:g} per GPU-hour"
+    yield f"{_hours(forecast.seconds)} hours{interval} on {lanes}: {row.gpu_hours:.3g} GPU-hours{cost}"
+    tokens = forecast.tokens
+    yield f"{tokens.prompt:,} tokens in ({forecast.hit_share:.0%} from the cache), {tokens.completion:,} out"
+    yield f"limit: {_limit_words(forecast)}"
+    yield ""
+
+
+def _below(found: Cost) -> Iterator[str]:
+    first = found.rows[0].forecast
+    yield ""
+    seen = "" if first.conversations <= PILOT else f" of {PILOT} simulated ones"
+    longest = f"the longest conversation{seen} alone takes {_hours(first.critical_path_s)} hours"
+    yield f"{longest}: no number of lanes is faster"
+    if (enough := found.enough_lanes) is not None:
+        yield f"more than {enough} lanes save less than 10 %"
+    if found.spread is not None:
+        yield (
+            f"interval: nine of ten of {found.resamplings} resamplings of the conversations; it does not hold the "
+            "error of the step model"
+        )
+    if first.played < first.conversations:
+        yield f"simulated: {first.played:,} conversations on {first.played_share:.1%} of the lanes, and scaled"
+    if first.failed:
+        yield f"{first.failed:,} conversations fail"
+    yield from (f"replies: {line}" for line in found.replies)
+    yield from (f"note: {line}" for line in found.notes)
+
+
+def _row_json(row: Row, price: float | None) -> JsonObject:
+    forecast = row.forecast
+    engines: JsonObject = {
+        name: {
+            "lanes": use.lanes,
+            "slots": use.slots,
+            "requests": use.requests,
+            "prompt_tokens": use.tokens.prompt,
+            "cached_tokens": use.tokens.cached,
+            "completion_tokens": use.tokens.completion,
+            "slot_share": round(use.slot_share, 4),
+            "step_share": round(use.step_share, 4),
+            "kv_wait_share": round(use.kv_wait_share, 4),
+            "waiting": round(use.waiting, 2),
+            "preemptions": use.preemptions,
+        }
+        for name, use in forecast.engines.items()
+    }
+    return {
+        "lanes": row.lanes,
+        "slots": row.slots,
+        "gpus": row.gpus,
+        "hours": round(forecast.hours, 6),
+        "gpu_hours": round(row.gpu_hours, 6),
+        "cost": None if price is None else round(price * row.gpu_hours, 4),
+        "conversations": forecast.conversations,
+        "turns": forecast.turns,
+        "failed": forecast.failed,
+        "critical_path_hours": round(forecast.critical_path_s / 3600, 6),
+        "client_share": round(forecast.client_share, 4),
+        "limit": forecast.limit,
+        "limiting_engine": forecast.limiting_engine,
+        "simulated_conversations": forecast.played,
+        "simulated_share_of_lanes": forecast.played_share,
+        "engines": engines,
+    }
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.3g}"
+
+
+def _limit(forecast: Forecast) -> str:
+    engine = "" if forecast.limiting_engine is None else f" {forecast.limiting_engine}"
+    return {"client": "client CPU", "kv": "KV cache of", "engine": "engine", "gating": "gating"}[
+        forecast.limit
+    ] + engine
+
+
+def _limit_words(forecast: Forecast) -> str:
+    """What holds the run back, and what helps."""
+    return {
+        "client": "the CPU of mac_runner's process; play shards in several processes (--shard auto/N)",
+        "kv": f"the KV cache of {forecast.limiting_engine}; more lanes, or more memory for the cache",
+        "engine": f"the engine {forecast.limiting_engine}; more lanes",
+        "gating": "turns that wait for other turns of their conversation; more lanes do not help",
+    }[forecast.limit]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibrate(Varying):
+    """Measure how long the engines of EXPERIMENT take, and keep it for `mac-run plan` and for `latency`.
+
+    One engine after the other is started and sent requests, 1, 4, 16 and N at a time. Of several servers of a model the
+    first is measured. FILE keeps what it has of other models, GPUs and versions of engines.
+
+    Exit codes: 0 all were measured, 2 bad input, 3 an engine did not start, or a signal ended it.
+    """
+
+    file: Path | None = argument("[EXPERIMENT]", required=False)
+    base_url: str | None = option("Without EXPERIMENT: a server of the OpenAI protocol.", "URL")
+    model: str | None = option("With --base-url: the model's name there.", "NAME")
+    gpu: str | None = option("The name of the GPU, where the engine does not say it.", "NAME")
+    in_flight: int | None = option(
+        "Requests at once in the last sweep [as many as the engine serves, at most 256].",
+        "N",
+        type=click.IntRange(min=1),
+    )
+    seconds: float = option(
+        "How long each of the sweeps takes; longer on a slow engine [5].",
+        "S",
+        5.0,
+        type=click.FloatRange(min=0.1, max=3600),
+    )
+    out: Path = option("The file that keeps what was measured [calibration.json].", "FILE", Path("calibration.json"))
+
+    def work(self) -> Exit:
+        """Measure each engine of the experiment, write `out`, and print what was found."""
+        chosen = set_up(self._measured())
+        known_calibrations(self.out, "--out")  # A file that cannot be used is refused before an engine starts.
+        found: list[Calibration] = []
+        sweeps = Sweeps(seconds=self.seconds, in_flight=self.in_flight, gpu=self.gpu)
+        was_stopped = event_loop.run(_measure(chosen, sweeps, self.out, found))
+        with report() as stream:
+            write_tables([calibrations_table(found)], stream)
+        for one in found:
+            if one.error >= BAD_FIT:
+                say(
+                    f"{one.model}: half of the replies are off by {one.error:.0%} or more, so a forecast will be too; "
+                    "measure for longer (--seconds), on an engine and a machine that serve nothing else"
+                )
+        if found:
+            say(f"{self.out}: plan with `mac-run plan FILE --calibration {self.out}`")
+        return Exit.INTERRUPTED if was_stopped else Exit.OK
+
+    def _measured(self) -> RunRequest:
+        """The experiment, or one of the server that was named."""
+        if (self.file is None) == (self.base_url is None):
+            raise ConfigError("name an EXPERIMENT, or a server with --base-url and --model")
+        if (self.base_url is None) != (self.model is None):
+            raise ConfigError("--base-url and --model belong together: give both, or an EXPERIMENT")
+        if self.file is not None:
+            return self.request_for(self.file)
+        if self.profile is not None or self.overrides:
+            raise ConfigError("--profile and --set are about an EXPERIMENT: leave them out beside --base-url")
+        return RunRequest(file=server_experiment(self.base_url or "", self.model or ""))
+
+
+async def _measure(chosen: ExperimentSet, sweeps: Sweeps, out: Path, found: list[Calibration]) -> bool:
+    """Whether a signal ended it. What was measured until then is in the file."""
+    stop = asyncio.Event()
+    with stop_on_signals(stop, say, words=_ENDING):
+        return await event_loop.until_stopped(stop, _each(chosen, sweeps, out, found))
+
+
+async def _each(chosen: ExperimentSet, sweeps: Sweeps, out: Path, found: list[Calibration]) -> None:
+    disk = Disk()
+    async with aclosing(calibrated(chosen, sweeps, clock=SystemClock(), say=say)) as engines:
+        async for one in engines:
+            disk.write_atomic(out, [written(known_calibrations(out, "--out").with_one(one))])
+            found.append(one)
+
+
+def calibrations_table(found: list[Calibration]) -> Table:
+    """One row for each engine."""
+    choice = CalibrationChoice(file="calibration.json")
+    return Table(
+        "calibration",
+        ("model", "gpu", "engine"),
+        ("step ms", "token ms", "prompt token ms", "context token ms", "prefill_ms", "kernel_ms", "error"),
+        [
+            (
+                *(one.model, one.gpu, one.engine),
+                *(f"{value:.4g}" for value in one.steps.model_dump().values()),
+                str(one.steps.prefill_ms(choice.prompt_tokens)),
+                str(one.steps.kernel_ms(QUANTUM, choice.in_flight, choice.context_tokens)),
+                f"{one.error:.1%}",
+            )
+            for one in found
+        ],
+    )
+
+
+VERBS: Final = commands(plan=Plan, calibrate=Calibrate)
