@@ -58,7 +58,7 @@ def experiment(conversations: int, kernel_ms: int) -> JsonObject:
 
 def played(file: Path, out: Path) -> None:
     """Run `mac-run` once."""
-    subprocess.run([sys.executable, "-m", "mac_runner.cli", file, "--out", out, "--quiet"], check=True)
+    subprocess.run([sys.executable, "-m", "mac_runner", file, "--out", out, "--quiet"], check=True)
 
 
 def spans(directories: Sequence[Path]) -> list[Span]:

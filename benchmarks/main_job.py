@@ -33,9 +33,7 @@ def main() -> None:
             "model_definitions.townsfolk.scripted_config.policy": asked.policy,
         }
         flags = [flag for key, value in settings.items() for flag in ("--set", f"{key}={value}")]
-        subprocess.run(
-            [sys.executable, "-m", "mac_runner.cli", EXPERIMENT, "--out", out, "--quiet", *flags], check=True
-        )
+        subprocess.run([sys.executable, "-m", "mac_runner", EXPERIMENT, "--out", out, "--quiet", *flags], check=True)
         summary = json.loads((out / "summary.json").read_text())
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(

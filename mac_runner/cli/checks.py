@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from importlib import metadata
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from mac_runner import __version__
 from mac_runner.cli.options import OfRun, Varying, argument, commands, switch
 from mac_runner.cli.play import say_tables
-from mac_runner.cli.process import Exit, report, say
+from mac_runner.cli.process import Exit, print_lines, say
 from mac_runner.clock import SystemClock
 from mac_runner.data.training import WITH_TOKENS
 from mac_runner.errors import ConfigError, MacRunnerError
@@ -30,7 +30,7 @@ from mac_runner.runs.maintenance import Repaired, Verified, begun_in, repair_all
 from mac_runner.runs.setup import ExperimentSet, Setup, set_up
 from mac_runner.status import progress_bar
 from mac_runner.store import Disk, VerifyReport
-from mac_runner.store.identity import run_command
+from mac_runner.store.identity import listed, run_command
 from mac_runner.store.layout import repair_advice
 
 _QUERY: Final = ("--query-gpu=index,name,memory.total,memory.free,driver_version", "--format=csv,noheader")
@@ -55,7 +55,7 @@ class Doctor(Varying):
             if self.profile is not None or self.overrides or self.fleet:
                 raise ConfigError("--profile, --set and --fleet need an EXPERIMENT")
             _about_the_machine()
-            _print(event_loop.run(_local_servers()))
+            print_lines(*event_loop.run(_local_servers()))
             return Exit.OK
         chosen = set_up(self.request_for(self.file))
         if not self.fleet:
@@ -72,7 +72,7 @@ def _diagnose(chosen: ExperimentSet) -> Exit:
     problems = _about_the_fleet(chosen)
     keys = key_variables(chosen.setups)
     problems += sum(event_loop.run(_about_the_models(setup, keys)) for setup in _setups(chosen))
-    _print(["", f"problems     {problems or 'none: every engine of the experiment answers'}"])
+    print_lines("", f"problems     {problems or 'none: every engine of the experiment answers'}")
     return Exit.FAILURES if problems else Exit.OK
 
 
@@ -86,29 +86,27 @@ def _about_the_fleet(chosen: ExperimentSet) -> int:
     try:
         plan = fleet_plan(chosen.setups, SystemClock(), say, is_dry=True)
     except MacRunnerError as error:
-        _print(["", f"fleet        PROBLEM: {error}"])
+        print_lines("", f"fleet        PROBLEM: {error}")
         return 1
     if plan is not None:
         lanes = [
             f"             {lane.name} on {lane.place.label}, {lane.slots} requests at once" for lane in plan.lanes
         ]
         notes = [f"             note: {note}" for note in plan.notes]
-        _print(["", f"fleet        {len(plan.lanes)} lanes; of each model one is started now", *lanes, *notes])
+        print_lines("", f"fleet        {len(plan.lanes)} lanes; of each model one is started now", *lanes, *notes)
     return 0
 
 
 def _about_the_machine() -> None:
     """Print what is installed, and whether this process may open enough descriptors."""
     concurrency_within_descriptors(say, wanted=1, concurrency=None)
-    found, cards = packages(), gpus()
-    _print(
-        [
-            f"mac_runner   {__version__}, {machine()}",
-            f"packages     {', '.join(found.installed) or 'none of an engine'}",
-            f"not there    {', '.join(found.missing) or '-'}",
-            *(f"GPU          {line}" for line in cards.lines or (cards.reason,)),
-            *_plugins(),
-        ]
+    found = packages()
+    print_lines(
+        f"mac_runner   {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
+        f"packages     {', '.join(found.installed) or 'none of an engine'}",
+        f"not there    {', '.join(found.missing) or '-'}",
+        *(f"GPU          {line}" for line in gpus()),
+        *_plugins(),
     )
 
 
@@ -137,11 +135,11 @@ async def _local_servers() -> list[str]:
 
 async def _about_the_models(setup: Setup, keys: frozenset[str]) -> int:
     """Print the findings as they come; returns the number of problems."""
-    _print(["", f"experiment   {setup.name}, profile {setup.experiment.profile}"])
+    print_lines("", f"experiment   {setup.name}, profile {setup.experiment.profile}")
     problems = 0
     async with aclosing(examine(setup, keys, SystemClock(), say)) as findings:
         async for finding in findings:
-            _print(_lines(finding))
+            print_lines(*_lines(finding))
             problems += finding.problem is not None
     return problems
 
@@ -162,28 +160,11 @@ def _lines(finding: Finding) -> list[str]:
     return lines
 
 
-def _print(lines: Iterable[str]) -> None:
-    with report() as stream:
-        stream.writelines(f"{line}\n" for line in lines)
-
-
 class Packages(NamedTuple):
     """The installed packages of engines, with versions, and the missing ones."""
 
     installed: tuple[str, ...]
     missing: tuple[str, ...]
-
-
-class Gpus(NamedTuple):
-    """The GPUs, one per line, or why there are none."""
-
-    lines: tuple[str, ...]
-    reason: str = ""
-
-
-def machine() -> str:
-    """Python's version and the platform."""
-    return f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
 
 
 def packages() -> Packages:
@@ -197,16 +178,16 @@ def packages() -> Packages:
     return Packages(tuple(installed), tuple(missing))
 
 
-def gpus() -> Gpus:
-    """The GPUs that nvidia-smi lists."""
+def gpus() -> list[str]:
+    """The GPUs that nvidia-smi lists, or why there are none."""
     try:
         answer = ask(_QUERY)
     except GpuError as fault:
-        return Gpus((), f"unknown: {fault}")
+        return [f"unknown: {fault}"]
     if answer is None:
-        return Gpus((), "none: nvidia-smi is not installed")
-    lines = tuple(printable(line.strip()) for line in answer.splitlines() if line.strip())
-    return Gpus(lines, "" if lines else "none: nvidia-smi lists none")
+        return ["none: nvidia-smi is not installed"]
+    lines = [printable(line.strip()) for line in answer.splitlines() if line.strip()]
+    return lines or ["none: nvidia-smi lists none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,11 +215,11 @@ class Verify(OfRun):
     def _verify(self) -> Exit:
         """Print what was checked and found; FAILURES when anything is wrong."""
         begun = begun_in(self.directory)
-        _print(begun.not_begun)
+        print_lines(*begun.not_begun)
         exit_code = Exit.OK
         for found in verify_all(self.directory, lambda what, total: progress_bar(sys.stderr, what, total=total)):
             place = "" if found.is_grid else f"\n{found.directory.relative_to(self.directory)}"
-            _print([*([place] if begun.not_begun else []), *_verdict(found)])
+            print_lines(*([place] if begun.not_begun else []), *_verdict(found))
             exit_code = exit_code if found.report.ok else Exit.FAILURES
         return exit_code
 
@@ -297,10 +278,9 @@ def _verdict(found: Verified) -> list[str]:
 
 def _findings(checked: VerifyReport) -> list[str]:
     """The first findings, and all notes."""
-    shown = [f"- {finding.kind}: {printable(finding.text)}" for finding in checked.findings[:_FINDINGS_SHOWN_MAX]]
-    hidden = len(checked.findings) - len(shown)
-    more = [f"… and {hidden} more"] if hidden > 0 else []
-    return [*shown, *more, *(f"note: {printable(note)}" for note in checked.notes)]
+    found = [f"- {finding.kind}: {printable(finding.text)}" for finding in checked.findings]
+    shown = [listed(found, _FINDINGS_SHOWN_MAX)] if found else []
+    return [*shown, *(f"note: {printable(note)}" for note in checked.notes)]
 
 
 VERBS: Final = commands(doctor=Doctor, verify=Verify)

@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from mac_runner.cli.options import OfRequest, Quiet, Reading, argument, commands, option, switch
-from mac_runner.cli.play import print_results
+from mac_runner.cli.options import OfRequest, Reading, argument, commands, option, switch
+from mac_runner.cli.play import Resulting
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
@@ -49,7 +49,7 @@ EXECUTORS: Final[Mapping[str, Callable[[str], Executor]]] = {"slurm": _slurm, "r
 
 
 @dataclass(frozen=True, kw_only=True)
-class Submit(OfRequest, Quiet):
+class Submit(OfRequest, Resulting):
     """Run the experiment in FILE by N workers in one run directory: each is mac-run FILE --shard auto/M --out DIR.
 
     A worker that is lost, or ends with 3, is started again. With slurm the command returns once the job is queued; with
@@ -83,14 +83,14 @@ class Submit(OfRequest, Quiet):
             return Exit.OK
         if (complete := results_if_complete(chosen, SystemClock())) is not None:
             self.say(f"{chosen.directory}: {complete.ended}; nothing to submit")
-            return print_results(complete, chosen.directory, is_quiet=self.quiet)
+            return self.results(complete, chosen.directory)
         for warning in chosen.warnings:
             self.say(f"warning: {warning}")
         executor.check(job)
         code = Exit(executor.submit(job, Terminal(say=self.say, stopping=lambda stop: stop_on_signals(stop, say))))
         # A job that was handed over has only begun.
         if code in DONE and (complete := results_if_complete(chosen, SystemClock())) is not None:
-            return print_results(complete, chosen.directory, is_quiet=self.quiet)
+            return self.results(complete, chosen.directory)
         return code
 
     def _executor(self) -> Executor:
@@ -139,7 +139,7 @@ class Submit(OfRequest, Quiet):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Merge(Reading):
+class Merge(Reading, Resulting):
     """Make one new run directory OUT of the run directories RUN of one experiment, such as those of --shard I/N.
 
     They are only read. Each conversation must come from one of them; what none has can be run with --out OUT. Results
@@ -161,7 +161,7 @@ class Merge(Reading):
         merged = merge_runs(self.target, self.sources, summarise=summary_of, plan=recorded_plan, clock=SystemClock())
         counts = merged.contents.counts
         ended = f"{counts.done} of {counts.planned} conversations have ended"
-        exit_code = print_results(Results(merged.summary, ended), self.target, is_quiet=self.quiet)
+        exit_code = self.results(Results(merged.summary, ended), self.target)
         is_whole = not merged.missing and counts.done == counts.planned
         if not self.quiet:
             for note in merged.notes:

@@ -13,7 +13,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from mac_runner.cli.options import Verb, argument, command, commands, option, options, refuse_taken, switch
-from mac_runner.cli.process import Exit, report, say
+from mac_runner.cli.process import Exit, print_lines, report, say
 from mac_runner.config import Written
 from mac_runner.config.document import parse_document
 from mac_runner.errors import ConfigError
@@ -84,7 +84,7 @@ def init(folder: Path, example: str | None) -> Exit:
         text = re.sub(rf"\b(test_)?{path.stem if path.stem == example else _NAME}\b", rf"\g<1>{name}", text)
         texts[Path(target.replace(_NAME, name))] = text.replace("NewGame", name.title().replace("_", "")).encode()
     _write(folder, texts)
-    _print(
+    print_lines(
         f"written to {folder}: {', '.join(map(str, texts))}",
         f"next: cd {shlex.quote(str(folder))} && mac-run {name}.yaml",
     )
@@ -101,7 +101,7 @@ def write_examples(folder: Path) -> Exit:
             if path.is_file() and "__pycache__" not in path.parts and inside.parts[0] != _TEMPLATE:
                 texts[part / inside] = read_regular(path, _SIZE_BYTES_MAX)
     _write(folder, texts)
-    _print(
+    print_lines(
         f"written to {folder}: {len(texts)} files",
         f"next: cd {shlex.quote(str(folder))} && mac-run examples/werewolf.yaml",
     )
@@ -142,11 +142,6 @@ def _write(folder: Path, texts: dict[Path, bytes]) -> None:
         disk.make_directory(parent)
     for path, text in texts.items():
         disk.write_atomic(folder / path, [text])
-
-
-def _print(*lines: str) -> None:
-    with report() as stream:
-        stream.write("\n".join(lines) + "\n")
 
 
 _PROGRAM: Final = "import sys; from mac_runner.testing.worker import main; main(sys.argv[1])"
@@ -228,7 +223,7 @@ def check(request: CheckRequest, *, as_json: bool, play: Play = in_process) -> E
         if as_json:
             stream.write(json.dumps({**about, "broken": broken, "promises": findings}, indent=2) + "\n")
         else:
-            stream.write("\n".join(_lines(about, findings)) + "\n")
+            stream.writelines(f"{line}\n" for line in _lines(about, findings))
     return Exit.FAILURES if broken else Exit.OK
 
 
@@ -344,18 +339,9 @@ def _story(finding: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "mend", finding["remedy"]
 
 
-def _converters() -> Mapping[str, Converter]:
-    """Each benchmark format, with what turns its files into a question file."""
-    return {name: found for spec in environment_specs().values() for name, found in spec.converters.items()}
-
-
-def _importers() -> Mapping[str, Importer]:
-    """Each other runner whose experiment files can be read, with what turns them into ours."""
-    return {name: found for spec in environment_specs().values() for name, found in spec.importers.items()}
-
-
-_FORMATS: Final[Mapping[str, Converter | Importer]] = {**_converters(), **_importers()}
-_METADATA: Final = " or ".join(f"{one.metadata} ({name})" for name, one in _converters().items() if one.metadata)
+_CONVERTERS: Final = {name: each for spec in environment_specs().values() for name, each in spec.converters.items()}
+_IMPORTERS: Final = {name: each for spec in environment_specs().values() for name, each in spec.importers.items()}
+_METADATA: Final = {name: each.metadata for name, each in _CONVERTERS.items() if each.metadata}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,21 +358,22 @@ class Import(Verb):
     Exit codes: 0 written, also where keys are left out, 2 bad input, 4 storage failed.
     """
 
-    format: str = argument("FORMAT", type=click.Choice([*_FORMATS]))
+    format: str = argument("FORMAT", type=click.Choice([*_CONVERTERS, *_IMPORTERS]))
     files: tuple[Path, ...] = argument("FILE...", nargs=-1, required=True)
     out: Path | None = option("The file to write.", "FILE")
-    metadata: Path | None = option(f"What else is known of the questions: {_METADATA}.", "FILE")
+    metadata: Path | None = option(
+        f"What else is known of the questions: {' or '.join(f'{file} ({name})' for name, file in _METADATA.items())}.",
+        "FILE",
+    )
 
     def work(self) -> Exit:
         if self.out is not None:
             refuse_taken(self.out, "--out")
-        if self.metadata is not None and not getattr(_FORMATS[self.format], "metadata", ""):
+        if self.metadata is not None and self.format not in _METADATA:
             raise ConfigError(f"--metadata: the format {self.format} takes no such file; leave it out")
-        match _FORMATS[self.format]:
-            case Converter() as converter:
-                return self._questions(converter)
-            case importer:
-                return self._experiment(importer)
+        if self.format in _CONVERTERS:
+            return self._questions(_CONVERTERS[self.format])
+        return self._experiment(_IMPORTERS[self.format])
 
     def _questions(self, converter: Converter) -> Exit:
         """Write the questions of the files."""
@@ -395,8 +382,8 @@ class Import(Verb):
         known = None if self.metadata is None else (str(self.metadata), read_material(self.metadata))
         written = converter.convert({str(file): read_material(file) for file in self.files}, known)
         Disk().write_atomic(self.out, [written])
-        lines = written.count(b"\n")
-        _print(f"{self.out}: {lines} questions")
+        questions = written.count(b"\n")
+        print_lines(f"{self.out}: {questions} questions")
         return Exit.OK
 
     def _experiment(self, importer: Importer) -> Exit:
@@ -434,8 +421,8 @@ def _line(path: KeyPath, document: Written) -> int:
     return next(line for n in range(len(path), -1, -1) if (line := document.lines.get(path[:n])) is not None)
 
 
-def _listed_formats() -> str:
-    return "\n".join(f"{name}: {found.files}" for name, found in _FORMATS.items())
-
-
-VERBS: Final = {**commands(init=Init, check=Check), "import": command("import", Import, formats=_listed_formats())}
+_LISTED: Final = [
+    *(f"{name}: {each.files}" for name, each in _CONVERTERS.items()),
+    *(f"{name}: {each.files}" for name, each in _IMPORTERS.items()),
+]
+VERBS: Final = {**commands(init=Init, check=Check), "import": command("import", Import, formats="\n".join(_LISTED))}

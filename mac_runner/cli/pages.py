@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from mac_runner.cli.options import OfRun, Reading, argument, commands, option, options, refuse_taken, switch
-from mac_runner.cli.process import Exit, report, say, stop_on_signals
+from mac_runner.cli.process import Exit, print_lines, say, stop_on_signals
 from mac_runner.clock import SystemClock
 from mac_runner.errors import RunDirectoryError
 from mac_runner.printable import counted
@@ -61,14 +61,40 @@ class View(OfRun):
         return super().trusted() if self.beside_run is None else ()
 
     def work(self) -> Exit:
-        """Serve the pages of a run or a grid until a signal."""
-        if self.beside_run is not None:
-            return _serve_beside_run(self.directory, self.beside_run, is_opened=not self.no_open)
+        """Serve the pages of a run or a grid: until a signal, or beside a run until standard input ends."""
         # Here, because every run would wait for the HTTP library.
         from mac_runner.runs.event_loop import rare_collections
         from mac_runner.viewer.server import Viewer
         from mac_runner.viewer.source import SLICE_S, RunSource
 
+        is_beside = self.beside_run is not None
+        opening = self._opening() if self.beside_run is None else _inherited(self.beside_run)
+        if opening is None:
+            return Exit.OK
+
+        async def serve() -> None:
+            stop = asyncio.Event()
+            with _until_input_ends(stop) if is_beside else stop_on_signals(stop, lambda _text: None):
+                # A user who plays an experiment trusts its code.
+                is_trusted = self.trust or is_beside
+                source = RunSource(self.directory, is_awaited=is_beside, is_trusted=is_trusted, slice_s=SLICE_S)
+                async with Viewer(source, opening) as viewer:
+                    if not is_beside:
+                        print_lines(viewer.url)
+                        say(
+                            f"{self.directory} is shown at this address, which is for you alone; Ctrl-C ends the server"
+                        )
+                    # A browser may take its time, or the terminal.
+                    if not self.no_open and has_browser(os.environ, sys.platform):
+                        on_thread(lambda: webbrowser.open(viewer.url), "browser")
+                    await stop.wait()
+
+        with rare_collections():
+            asyncio.run(serve())
+        return Exit.OK
+
+    def _opening(self) -> Opening:
+        """The address that was asked for, where something is to be shown. Raises RunDirectoryError else."""
         address = Address(host=self.host, port=self.port, names=self.allow_host)
         address.check()
         if not is_grid(self.directory) and not has_run(self.directory):
@@ -76,21 +102,30 @@ class View(OfRun):
                 f"{self.directory} is not the directory of a run or a grid: name one that mac-run wrote, such as "
                 "runs/NAME"
             )
-        opening = Opening(listening_at(address), secrets.token_urlsafe(), address.names)
+        return Opening(listening_at(address), secrets.token_urlsafe(), address.names)
 
-        async def serve() -> None:
-            stop = asyncio.Event()
-            with stop_on_signals(stop, lambda _text: None):
-                async with Viewer(RunSource(self.directory, is_trusted=self.trust, slice_s=SLICE_S), opening) as viewer:
-                    with report() as stream:
-                        stream.write(f"{viewer.url}\n")
-                    say(f"{self.directory} is shown at this address, which is for you alone; Ctrl-C ends the server")
-                    _open(viewer.url, is_opened=not self.no_open)
-                    await stop.wait()
 
-        with rare_collections():
-            asyncio.run(serve())
-        return Exit.OK
+def _inherited(descriptor: int) -> Opening | None:
+    """The socket of a run that another process plays. None where that ended before it gave a token: without one the
+    pages would be for everyone."""
+    os.nice(_NICE)
+    token = sys.stdin.buffer.readline().decode().strip()
+    return Opening.inherited(descriptor, token) if token else None
+
+
+@contextmanager
+def _until_input_ends(stop: asyncio.Event) -> Iterator[None]:
+    """Inside the block the end of standard input sets `stop`."""
+    loop = asyncio.get_running_loop()
+
+    def wait_for_end() -> None:
+        # Not through sys.stdin: a thread that waits there has its lock when the interpreter ends.
+        while os.read(0, 1024):
+            pass
+        loop.call_soon_threadsafe(stop.set)
+
+    on_thread(wait_for_end, "end of the run")
+    yield
 
 
 @contextmanager
@@ -131,43 +166,6 @@ def _ended(process: subprocess.Popen[bytes]) -> str:
         process.kill()
         _, words = process.communicate()
     return words.decode("utf-8", "replace").strip()
-
-
-def _serve_beside_run(directory: Path, descriptor: int, *, is_opened: bool) -> Exit:
-    """Serve the pages of a run that another process plays, until standard input ends."""
-    from mac_runner.runs.event_loop import rare_collections
-    from mac_runner.viewer.server import Viewer
-    from mac_runner.viewer.source import SLICE_S, RunSource
-
-    os.nice(_NICE)
-    if not (token := sys.stdin.buffer.readline().decode().strip()):
-        return Exit.OK  # The run was killed before it gave one: without a token the pages are for everyone.
-    opening = Opening.inherited(descriptor, token)
-
-    async def serve() -> None:
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-
-        def wait_for_end() -> None:
-            # Not through sys.stdin: a thread that waits there has its lock when the interpreter ends.
-            while os.read(0, 1024):
-                pass
-            loop.call_soon_threadsafe(stop.set)
-
-        on_thread(wait_for_end, "end of the run")
-        # A user who plays an experiment trusts its code.
-        async with Viewer(RunSource(directory, is_awaited=True, is_trusted=True, slice_s=SLICE_S), opening) as viewer:
-            _open(viewer.url, is_opened=is_opened)
-            await stop.wait()
-
-    with rare_collections():
-        asyncio.run(serve())
-    return Exit.OK
-
-
-def _open(url: str, *, is_opened: bool) -> None:
-    """Open the browser, if there is one. A browser may take its time, or the terminal."""
-    if is_opened and has_browser(os.environ, sys.platform):
-        on_thread(lambda: webbrowser.open(url), "browser")
 
 
 def has_browser(environ: Mapping[str, str], platform: str) -> bool:
@@ -211,9 +209,7 @@ class Publish(OfRun):
                 sample=self.sample,
             )
         )
-        with report() as stream:
-            stream.write(f"{self.out}: {_what(found)}\n")
-            stream.write(f"left out: {', '.join([*found.left_out, *_always(found)])}\n")
+        print_lines(f"{self.out}: {_what(found)}", f"left out: {', '.join([*found.left_out, *_always(found)])}")
         for note in found.notes:
             say(f"note: {note}")
         if found.refused:
@@ -247,8 +243,7 @@ def write_page(directory: Path, game: str, seat: str | None, to: Path) -> Exit:
     run.disk.write_atomic(to, [page])
     if run.lost:
         say(f"warning: {lost_words(directory, run.lost)}")
-    with report() as stream:
-        stream.write(f"{to}: {len(page) / 1000:,.0f} KB\n")
+    print_lines(f"{to}: {len(page) / 1000:,.0f} KB")
     return Exit.OK
 
 
@@ -284,9 +279,7 @@ class Report(Reading):
         disk = Disk()
         for path, data in made.files.items():
             disk.write_atomic(path, [data])
-        with report() as stream:
-            for path, data in made.files.items():
-                stream.write(f"{path}: {made.figures} figures, {len(data):,} bytes\n")
+        print_lines(*(f"{path}: {made.figures} figures, {len(data):,} bytes" for path, data in made.files.items()))
         say(made.state)
         return Exit.OK
 

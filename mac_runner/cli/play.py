@@ -23,7 +23,7 @@ from mac_runner.cli.options import (
     shard,
     switch,
 )
-from mac_runner.cli.process import Exit, report, say, stop_on_signals
+from mac_runner.cli.process import Exit, print_lines, report, say, stop_on_signals
 from mac_runner.clock import SystemClock
 from mac_runner.config import in_words
 from mac_runner.errors import ConfigError
@@ -58,7 +58,24 @@ from mac_runner.types import Prompt
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Playing(Quiet):
+class Resulting(Quiet):
+    """A verb that ends with what a run came to."""
+
+    def results(self, results: Results, directory: Path) -> Exit:
+        """Print what a run came to; the exit code says whether conversations failed or nothing was usable."""
+        if not self.quiet and results.summary:
+            with report() as stream:
+                write_ending(results.summary, directory, stream, rows=results.rows, compared=results.compared)
+            if not results.is_interrupted:
+                _say_extras(results)
+        else:
+            for line in results.unusable:
+                say(line)
+        return Exit.FAILURES if results.has_failures else Exit.OK
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Playing(Resulting):
     concurrency: int | None = option("Requests in flight at once, at most.", "N")
     live: bool | None = option("Show the pools while it runs [on a terminal].", flag="--live/--no-live")
 
@@ -76,7 +93,7 @@ class _Playing(Quiet):
 
     def ended(self, results: Results, directory: Path) -> Exit:
         """Print what a run came to; its exit code."""
-        exit_code = print_results(results, directory, is_quiet=self.quiet)
+        exit_code = self.results(results, directory)
         return self.stopped(results) if results.is_interrupted else exit_code
 
     def stopped(self, results: Results) -> Exit:
@@ -84,19 +101,6 @@ class _Playing(Quiet):
         how = "run" if results.stopped_by == INTERRUPTED else "raise the limit and run"
         self.say(f"{results.stopped_by}: {results.ended}; {how} the same command again to go on")
         return Exit.INTERRUPTED
-
-
-def print_results(results: Results, directory: Path, *, is_quiet: bool) -> Exit:
-    """Print what a run came to; the exit code says whether conversations failed or nothing was usable."""
-    if not is_quiet and results.summary:
-        with report() as stream:
-            write_ending(results.summary, directory, stream, rows=results.rows, compared=results.compared)
-        if not results.is_interrupted:
-            _say_extras(results)
-    else:
-        for line in results.unusable:
-            say(line)
-    return Exit.FAILURES if results.has_failures else Exit.OK
 
 
 def _say_extras(results: Results) -> None:
@@ -163,7 +167,7 @@ class Run(OfRequest, _Playing):
             with mirrored(chosen, self.mirror, say, is_quiet=self.quiet):
                 pass
             self.say(f"{chosen.directory}: {complete.ended}; nothing to run")
-            return print_results(complete, chosen.directory, is_quiet=self.quiet)
+            return self.results(complete, chosen.directory)
         for warning in chosen.warnings:
             self.say(f"warning: {warning}")
         player = self.player(can_pull=self.pull)
@@ -325,7 +329,7 @@ class Retry(OfRun, _Playing):
         results = retry_failed(run, self.player())
         if results is None:
             self.say(f"{self.directory}: no conversation has failed; nothing to retry")
-            return print_results(Results(summary_of(run), ""), self.directory, is_quiet=self.quiet)
+            return self.results(Results(summary_of(run), ""), self.directory)
         exit_code = self.ended(results, self.directory)
         say_tables(self.directory, self.say)
         return exit_code
@@ -447,8 +451,7 @@ class Fork(OfRun, _Playing):
         found, played = turn_value(request, planned, out, self.player(policies))
         if found is None:
             return self.stopped(played.results)
-        with report() as stream:
-            stream.writelines(f"{line}\n" for line in value_lines(found))
+        print_lines(*value_lines(found))
         self.say(f"written to {out}")
         return Exit.FAILURES if played.results.has_failures else Exit.OK
 
@@ -459,15 +462,14 @@ class Fork(OfRun, _Playing):
         if not self.dry_run:
             self.say(_budget(planned))
             return False
-        with report() as stream:
-            stream.writelines(f"{line}\n" for line in _described(planned, out))
+        print_lines(*_described(planned, out))
         check_weights(planned, SystemClock())
         return True
 
     def _ended(self, played: Played, directory: Path) -> Exit:
         if not played.is_new:
             self.say(f"{directory}: {played.results.ended}; nothing to run")
-            return print_results(played.results, directory, is_quiet=self.quiet)
+            return self.results(played.results, directory)
         return self.ended(played.results, directory)
 
 

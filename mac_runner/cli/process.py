@@ -57,7 +57,7 @@ from mac_runner.errors import (
     may_be_a_signal,
     shortage_of,
 )
-from mac_runner.printable import spelt_out
+from mac_runner.printable import some_of, spelt_out
 from mac_runner.steps import WAKING, StepLimit, place_of_thread
 
 if TYPE_CHECKING:
@@ -224,6 +224,12 @@ def report() -> Iterator[TextIO]:
         raise StoreError(f"cannot print the report: {fault.strerror}; run the same command again to see it") from fault
     finally:
         _reports.pop()
+
+
+def print_lines(*lines: str) -> None:
+    """Print a report of these lines."""
+    with report() as stream:
+        stream.writelines(f"{line}\n" for line in lines)
 
 
 def write_exactly(text: str, stream: TextIO) -> None:
@@ -397,12 +403,11 @@ def _leave_later() -> None:
 def _leave_late(code: int) -> None:
     threading.Event().wait(LEAVING_S)
     held = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
-    names = [f"thread {each.name!r} {place_of_thread(each.ident or 0)}".rstrip() for each in held[:_NAMED_MAX]]
+    names = [f"thread {each.name!r} {place_of_thread(each.ident or 0)}".rstrip() for each in held]
     if not held:
         place = place_of_thread(threading.main_thread().ident or 0)
         names = [f"what was registered for the end of the process {place}".rstrip()]
-    more = f" and {len(held) - _NAMED_MAX} more" if len(held) > _NAMED_MAX else ""
-    leave(code, f"mac-run: leaves without waiting for {', '.join(names)}{more}")
+    leave(code, f"mac-run: leaves without waiting for {some_of(names, _NAMED_MAX)}")
 
 
 def _leave_endless(where: str) -> None:

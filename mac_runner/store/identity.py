@@ -283,10 +283,10 @@ def run_command(disk: Disk, directory: Path) -> str:
     return f"mac-run FILE{part} --out {root}"
 
 
-def listed(lines: Sequence[str]) -> str:
+def listed(lines: Sequence[str], most: int = _LISTED_MAX) -> str:
     """Lines below each other; of very many the first."""
-    hidden = len(lines) - _LISTED_MAX
-    return "\n".join([*lines[:_LISTED_MAX], *([f"… and {hidden} more"] if hidden > 0 else [])])
+    hidden = len(lines) - most
+    return "\n".join([*lines[:most], *([f"… and {hidden} more"] if hidden > 0 else [])])
 
 
 def read_yaml(disk: Disk, path: Path) -> JsonObject:

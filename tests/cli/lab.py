@@ -32,7 +32,7 @@ from tests.conftest import kept_signals
 from tests.kit import stale_files
 from tests.sim.held_run import held
 
-MAC_RUN = (sys.executable, "-m", "mac_runner.cli")
+MAC_RUN = (sys.executable, "-m", "mac_runner")
 ROOT = Path(__file__).parents[2]
 QUESTIONS = ROOT / "experiments" / "questions" / "bbq_200.jsonl"
 

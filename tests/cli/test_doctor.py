@@ -145,14 +145,14 @@ GPUS = ("0, NVIDIA H100, 81559 MiB, 81000 MiB, 550.54", "1, NVIDIA H100, 81559 M
 @pytest.mark.parametrize(
     ("script", "found"),
     [
-        (f"echo '{GPUS[0]}'; echo '{GPUS[1]}'", (GPUS, "")),
-        ("", ((), "none: nvidia-smi is not installed")),
-        ("exit 0", ((), "none: nvidia-smi lists none")),
-        ("echo 'No driver'; exit 9", ((), "unknown: nvidia-smi ended with code 9: No driver")),
+        (f"echo '{GPUS[0]}'; echo '{GPUS[1]}'", [*GPUS]),
+        ("", ["none: nvidia-smi is not installed"]),
+        ("exit 0", ["none: nvidia-smi lists none"]),
+        ("echo 'No driver'; exit 9", ["unknown: nvidia-smi ended with code 9: No driver"]),
     ],
 )
 def test_gpus_are_listed_a_line_each_or_missed_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, found: tuple[tuple[str, ...], str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, found: list[str]
 ) -> None:
     if script:
         put_smi(tmp_path, monkeypatch, script=script)

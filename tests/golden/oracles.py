@@ -233,7 +233,7 @@ def _digest(value: Any, *, is_ordered: bool = False) -> str:
 
 
 def _mac_run(*arguments: str) -> str:
-    return _python(ROOT, "mac_runner.cli", *arguments)
+    return _python(ROOT, "mac_runner", *arguments)
 
 
 def _python(tree: Path, module: str, *arguments: str) -> str:

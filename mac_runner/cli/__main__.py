@@ -1,8 +1,0 @@
-"""`python -m mac_runner.cli`: the command line where the console script is not on the path."""
-
-from __future__ import annotations
-
-from mac_runner.cli.process import main
-
-if __name__ == "__main__":
-    main()
