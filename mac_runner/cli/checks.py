@@ -52,7 +52,7 @@ class Doctor(Varying):
 
     def work(self) -> Exit:
         if self.file is None:
-            if self.profile is not None or self.overrides or self.fleet:
+            if self.given("profile", "overrides", "fleet"):
                 raise ConfigError("--profile, --set and --fleet need an EXPERIMENT")
             _about_the_machine()
             print_lines(*event_loop.run(_local_servers()))

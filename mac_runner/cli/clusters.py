@@ -26,6 +26,9 @@ from mac_runner.store import Disk, merge_runs, read_leases
 SHARDS_PER_WORKER: Final = 8
 """More of them make the end of a job more even, and cost a claim each."""
 
+_OF_WORKERS: Final = ("profile", "seed", "limit", "concurrency", "mirror", "overrides", "pull")
+"""The options that each worker gets."""
+
 
 def _local(_sbatch_args: str) -> Executor:
     from mac_runner.executors.local import LocalExecutor
@@ -117,25 +120,12 @@ class Submit(OfRequest, Resulting):
         return Job(
             name=chosen.name,
             directory=directory,
-            argv=worker_argv(self.file, directory, shard, self._options()),
+            argv=worker_argv(self.file, directory, shard, self.typed(*_OF_WORKERS)),
             working_directory=Path.cwd(),
             workers=self.nodes,
             gpus=self.gpus or 0,
             is_assumed_shared=self.assume_shared,
         )
-
-    def _options(self) -> list[str]:
-        """The flags that each worker gets."""
-        values = {
-            "--profile": self.profile,
-            "--seed": self.seed,
-            "--limit": self.limit,
-            "--concurrency": self.concurrency,
-            "--mirror": self.mirror,
-        }
-        options = [f"{flag}={value}" for flag, value in values.items() if value is not None]
-        options += [f"--set={override}" for override in self.overrides]
-        return [*options, "--pull"] if self.pull else options
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,49 +118,32 @@ class Show(OfRun):
     html: Path | None = option("Write it as one page that can be mailed.", "FILE")
 
     def work(self) -> Exit:
+        views = self.given("turns", "prompt", "raw", "thoughts", "html")
+        of_one = [*self.given("seat", "truth"), *views]
         if self.game is not None:
-            self._check_one()
+            self._check_one(views, of_one)
             return self._one(self.game)
-        if given := [flag for flag, is_given in self._of_one().items() if is_given]:
-            raise ConfigError(f"{given[0]} is about one conversation: name it, as in mac-run show RUN 0 {given[0]}")
+        if of_one:
+            raise ConfigError(f"{of_one[0]} is about one conversation: name it, as in mac-run show RUN 0 {of_one[0]}")
         if self.tables is None:
             return self._list()
-        if self.where or self.limit is not None:
+        if self.given("where", "limit"):
             raise ConfigError("--tables is of all conversations: leave out --where and --limit, or --tables")
         parts = run_tables(self.directory)
         with report() as stream:
             write_tables(parts if self.tables == ALL else tables_named(parts, self.tables), stream)
         return Exit.OK
 
-    def _views(self) -> dict[str, bool]:
-        """Which flags are given that show something else of a conversation."""
-        return {
-            "--turns": self.turns,
-            "--prompt": self.prompt is not None,
-            "--raw": self.raw is not None,
-            "--thoughts": self.thoughts,
-            "--html": self.html is not None,
-        }
-
-    def _of_one(self) -> dict[str, bool]:
-        """Which flags are given that are about one conversation."""
-        return {"--seat": self.seat is not None, "--truth": self.truth, **self._views()}
-
-    def _check_one(self) -> None:
+    def _check_one(self, views: Sequence[str], of_one: Sequence[str]) -> None:
         """Raises ConfigError for flags that have no effect on one conversation, or not together."""
-        of_run = {"--where": bool(self.where), "--limit": self.limit is not None, "--tables": self.tables is not None}
-        for flag, is_given in of_run.items():
-            if is_given:
-                raise ConfigError(
-                    f"{flag} is about the whole run, so it has no effect with a GAME: leave one of them out"
-                )
-        chosen = [flag for flag, is_given in self._views().items() if is_given]
-        if len(chosen) > 1:
-            raise ConfigError(f"{' and '.join(chosen)} show different things of a conversation: leave one of them out")
-        for flag in ("--seat", "--truth"):
-            if self._of_one()[flag] and chosen and (chosen == ["--turns"] or flag == "--truth"):
-                what = "shows everything" if chosen == ["--html"] else "shows turns as they were"
-                raise ConfigError(f"{chosen[0]} {what}, so {flag} has no effect: leave it out")
+        for flag in self.given("where", "limit", "tables"):
+            raise ConfigError(f"{flag} is about the whole run, so it has no effect with a GAME: leave one of them out")
+        if len(views) > 1:
+            raise ConfigError(f"{' and '.join(views)} show different things of a conversation: leave one of them out")
+        for flag in of_one:
+            if flag not in views and views and (views == ["--turns"] or flag == "--truth"):
+                what = "shows everything" if views == ["--html"] else "shows turns as they were"
+                raise ConfigError(f"{views[0]} {what}, so {flag} has no effect: leave it out")
 
     def _one(self, game: str) -> Exit:
         """Print one conversation, or write its page."""
@@ -348,7 +331,7 @@ class Export(OfRun):
 
     def _measure(self) -> Exit:
         """Print the metrics of a run over its finished conversations, computed now; with `--to`, write them there."""
-        if self.tables or self.format or self.only or self.follow or self.jobs != 1:
+        if self.given("tables", "format", "only", "follow", "jobs"):
             raise ConfigError("--metric writes no tables: give it --to and --trust alone")
         if _OWN in self.metric and len(self.metric) > 1:
             raise ConfigError("--metric without a NAME is for those that RUN names: leave it out beside others")

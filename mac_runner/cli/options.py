@@ -24,13 +24,13 @@ _T = TypeVar("_T")
 
 def argument(metavar: str, **settings: Any) -> Any:
     """A field that is an argument; a `click.Argument` takes the settings."""
-    return _declared(None, {"metavar": metavar, "cls": click.Argument, **settings})
+    return field(default=None, metadata={"metavar": metavar, "cls": click.Argument, **settings})
 
 
 def option(words: str, metavar: str | None = None, default: object = None, *, flag: str = "", **settings: Any) -> Any:
     """A field that is an option, called as the field is or `flag`; a `click.Option` takes the settings."""
     shown = {"metavar": metavar} if metavar else {}
-    return _declared(default, {"help": words, "flag": flag, "cls": click.Option, **shown, **settings})
+    return field(default=default, metadata={"help": words, "flag": flag, "cls": click.Option, **shown, **settings})
 
 
 def options(words: str, metavar: str, *, flag: str = "", **settings: Any) -> Any:
@@ -41,10 +41,6 @@ def options(words: str, metavar: str, *, flag: str = "", **settings: Any) -> Any
 def switch(words: str, *, flag: str = "", **settings: Any) -> Any:
     """A field that is true where the option is given."""
     return option(words, default=False, flag=flag, is_flag=True, **settings)
-
-
-def _declared(default: object, metadata: dict[str, Any]) -> Any:
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +54,21 @@ class Verb:
     def trusted(self) -> Iterable[Path]:
         """The run directories whose code is imported first."""
         return ()
+
+    def given(self, *names: str) -> list[str]:
+        """The flags of these fields where they were given, in this order."""
+        declared = {each.name: each for each in fields(self)}
+        return [_flag(declared[name]) for name in names if getattr(self, name) != declared[name].default]
+
+    def typed(self, *names: str) -> list[str]:
+        """The same as another command takes them."""
+        words = []
+        for name in names:
+            value = getattr(self, name)
+            for flag in self.given(name):
+                values = value if isinstance(value, tuple) else (value,)
+                words += [flag if each is True else f"{flag}={each}" for each in values]
+        return words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,13 +172,16 @@ def commands(**verbs: type[Verb]) -> dict[str, click.Command]:
     return {name: command(name, verb) for name, verb in verbs.items()}
 
 
+def _flag(made: Field[Any]) -> str:
+    return made.metadata["flag"] or f"--{made.name.replace('_', '-')}"
+
+
 def _parameter(made: Field[Any], hint: Any) -> click.Parameter:
     """The argument or option that a field is. A path is one on this machine, a number is 1 or more."""
     settings = dict(made.metadata)
-    kind, flag = settings.pop("cls"), settings.pop("flag", "")
-    names = [made.name]
-    if kind is click.Option:
-        names.append(flag or f"--{made.name.replace('_', '-')}")
+    kind = settings.pop("cls")
+    names = [made.name, _flag(made)] if kind is click.Option else [made.name]
+    settings.pop("flag", None)
     types = {hint, *get_args(hint)} - {NoneType}
     if Path in types:
         settings.setdefault("type", LOCAL_PATH)

@@ -289,7 +289,7 @@ class Calibrate(Varying):
             raise ConfigError("--base-url and --model belong together: give both, or an EXPERIMENT")
         if self.file is not None:
             return self.request_for(self.file)
-        if self.profile is not None or self.overrides:
+        if self.given("profile", "overrides"):
             raise ConfigError("--profile and --set are about an EXPERIMENT: leave them out beside --base-url")
         return RunRequest(file=server_experiment(self.base_url or "", self.model or ""))
 

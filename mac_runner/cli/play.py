@@ -378,22 +378,13 @@ class Fork(OfRun, _Playing):
 
     def work(self) -> Exit:
         policies = policies_of(self.policy)
-        changes = {
-            "--where": self.where,
-            "--round": self.round,
-            "--set": self.overrides,
-            "--seat": self.seat,
-            "--reply": self.reply is not None,
-            "--reply-file": self.reply_file,
-            "--rebase": self.rebase,
-        }
+        changes = self.given("where", "round", "overrides", "seat", "reply", "reply_file", "rebase")
         if self.value:
-            return self._value(policies, [flag for flag, is_given in changes.items() if is_given])
-        if self.outcome is not None or self.agent is not None or self.silence:
+            return self._value(policies, changes)
+        if self.given("outcome", "agent", "silence"):
             raise ConfigError("--outcome, --for and --silence are for --value: add it, or leave them out")
         if self.game is None and not self.where:
-            others = (self.turn, self.out, self.draws)
-            if any(changes.values()) or self.dry_run or any(each is not None for each in others):
+            if changes or self.given("turn", "out", "draws", "dry_run"):
                 raise ConfigError(
                     "name a GAME of RUN, or conditions with --where; to go on with a fork, give no flags but --policy"
                 )
