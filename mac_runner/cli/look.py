@@ -15,7 +15,7 @@ import click
 from mac_runner.cli.options import OfRun, Verb, argument, commands, option, options, refuse_taken, switch
 from mac_runner.cli.process import Exit, report, say, write_exactly
 from mac_runner.clock import SystemClock
-from mac_runner.data.files import CSV
+from mac_runner.data.files import CSV, FORMATS
 from mac_runner.errors import ConfigError
 from mac_runner.printable import printable
 from mac_runner.reports import (
@@ -294,7 +294,9 @@ class Export(OfRun):
     to: Path | None = option("Where the files are put; with --metric a FILE.", "DIR")
     tables: tuple[str, ...] = options("Tables, such as turns; may be repeated [all that are not optional].", "NAME,...")
     format: tuple[str, ...] = options(
-        "The files of tables, or what a trainer reads; may be repeated [csv].", "", type=click.Choice(ALL_FORMATS)
+        f"The files of tables ({', '.join(FORMATS)}), or what a trainer reads; may be repeated [csv].",
+        "FORMAT",
+        type=click.Choice(ALL_FORMATS),
     )
     only: tuple[str, ...] = options(
         "For trainers: learn from these models or agent definitions; may be repeated [all].", "NAME,..."

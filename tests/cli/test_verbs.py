@@ -31,3 +31,20 @@ def test_an_old_spelling_is_answered_with_the_new_one_which_is_taken(at_once: At
         command = cli.get_command(ctx, verb)
         assert command is not None
         command.make_context(verb, rest, parent=ctx)
+
+
+def test_help_is_one_list_of_the_verbs_and_fits_a_terminal(at_once: AtOnce) -> None:
+    lines = at_once("--help").done().stdout.splitlines()
+    with click.Context(cli) as ctx:
+        verbs = cli.list_commands(ctx)
+        listed = [name for line in lines if (name := line.strip().partition(" ")[0]) in verbs]
+        assert listed == verbs
+        assert len(verbs) <= 20
+        assert len(lines) <= 40
+        for verb in verbs:
+            command = cli.get_command(ctx, verb)
+            assert command is not None
+            text = command.get_help(click.Context(command, info_name=f"mac-run {verb}", terminal_width=80))
+            assert "Exit codes" in text or isinstance(command, click.Group), verb
+            lines += text.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
