@@ -48,7 +48,7 @@ main()
 NO_MEMORY = """
 import atexit, resource
 from pathlib import Path
-from mac_runner.cli.ending import end
+from mac_runner.cli.process import end
 from mac_runner.cli.process import keep_reserve
 
 atexit.register(print, "the interpreter ends")
