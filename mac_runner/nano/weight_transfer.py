@@ -31,7 +31,6 @@ from contextlib import contextmanager, suppress
 from math import prod
 from multiprocessing.connection import Connection, wait
 from threading import Event, Lock, Thread
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import torch
@@ -56,8 +55,6 @@ _PORT_MAX = 65535
 
 Result = TypeVar("Result")
 Message = dict[str, Any]
-Bucket = list[tuple[str, int]]
-"""Names, and where in the piece each tensor begins."""
 
 
 class Place(NamedTuple):
@@ -91,8 +88,7 @@ class WeightSender:
     ) -> None:
         if receivers < 1:
             raise ConfigError(f"receivers = {receivers}: a trainer sends to one engine or more")
-        if backend == "nccl" and not torch.cuda.is_available():
-            raise ConfigError("backend = 'nccl': torch finds no GPU here; take 'gloo'")
+        self._device = _device(backend)
         place = parse_address(address)
         family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
         self._listener = socket.create_server((place.host, place.port), family=family, backlog=_BACKLOG)
@@ -126,9 +122,7 @@ class WeightSender:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextmanager
@@ -162,7 +156,8 @@ class WeightSender:
                 return
             silence_s = 0.0 if readable else silence_s + tick_s
             if self._listener in readable:
-                self._accept()
+                with suppress(OSError):  # It has left in the meantime.
+                    self._waiting.append(_Link(self._listener.accept()[0], "an engine"))
             self._waiting = [link for link in self._waiting if link.connection not in readable or link.is_there()]
             if silence_s > self._timeout_s:
                 raise BroadcastError(
@@ -184,14 +179,9 @@ class WeightSender:
             link.close()
         raise BroadcastError(f"{why}: no new weights were installed; wait for the other engines, or correct receivers")
 
-    def _accept(self) -> None:
-        with suppress(OSError):  # It has left in the meantime.
-            peer, _ = self._listener.accept()
-            self._waiting.append(_Link(peer, "an engine"))
-
     def _transfer(self, links: Sequence[_Link], state_dict: StateDict, version: int | None) -> None:
         layout = {name: _described(name, tensor) for name, tensor in state_dict.items()}
-        address = links[0].local_address()
+        address = links[0].local_address
         store, port = host_store(len(links) + 1, address)
         for rank, link in enumerate(links, 1):
             link.name = f"engine {rank}"
@@ -201,14 +191,16 @@ class WeightSender:
         self._await(links)
         for link in links:
             link.send({"go": True})
-        device = torch.device("cuda" if self._backend == "nccl" else "cpu")
 
         def send_all(group: TransferGroup) -> None:
             group.join(0, len(links) + 1, store, address)
-            for bucket in _buckets(layout, PIECE_BYTES):
-                group.broadcast(_filled(bucket, state_dict, layout, device))
+            for piece, parts in _pieces(layout, PIECE_BYTES, self._device):
+                for part in parts:
+                    part.of(piece).copy_(state_dict[part.name].detach())
+                group.broadcast(piece)
+                del piece  # Before there is memory for the next.
 
-        alongside(send_all, TransferGroup(device, self._timeout_s), links)
+        alongside(send_all, TransferGroup(self._device, self._timeout_s), links)
         self._await(links)
         try:
             for link in links:
@@ -219,7 +211,12 @@ class WeightSender:
 
     def _await(self, links: Sequence[_Link]) -> None:
         """Wait for one answer of each engine. Raises what one of them refuses with."""
-        _wait(links, lambda: _is_decided([list(link.inbox) for link in links]), self._timeout_s)
+
+        def is_decided() -> bool:
+            has_refused = any("refused" in message for link in links for message in link.inbox)
+            return has_refused or all(link.inbox for link in links)
+
+        _wait(links, is_decided, self._timeout_s)
         for link in links:
             answer = link.inbox.popleft() if link.inbox else {}
             if "refused" in answer:
@@ -252,7 +249,11 @@ def receive(
         version: int | None = begin["version"]
         layout: dict[str, Described] = {name: (dtype, list(shape)) for name, (dtype, shape) in begin["tensors"].items()}
         with _told(link):
-            check(_metas(layout), version)
+            metas = {
+                name: torch.empty(shape, dtype=_dtype(name, dtype), device="meta")
+                for name, (dtype, shape) in layout.items()
+            }
+            check(metas, version)
             device = _device(begin["backend"])
         link.send({"fits": True})
         _next(link, timeout_s, cancelled)
@@ -261,9 +262,9 @@ def receive(
             store = join_store(place.host, begin["port"], begin["size"], min(timeout_s, CARRY_S_MAX))
             group.join(begin["rank"], begin["size"], store, own_address(place.host))
             tensors = dict[str, torch.Tensor]()
-            for bucket in _buckets(layout, begin["piece_bytes"]):
-                piece = group.broadcast(torch.empty(_end(bucket, layout), dtype=torch.uint8, device=device))
-                tensors |= {name: _view(piece, first, *layout[name]) for name, first in bucket}
+            for piece, parts in _pieces(layout, begin["piece_bytes"], device):
+                group.broadcast(piece)
+                tensors |= {part.name: part.of(piece) for part in parts}
             return tensors
 
         tensors = alongside(receive_all, TransferGroup(device, timeout_s), [link], cancelled)
@@ -290,15 +291,11 @@ class _Link:
         self.is_over = False
         self.engines: int | None = None
         """How many engines receive with this one, where it says so."""
-        self._local = str(peer.getsockname()[0])
+        self.local_address = str(peer.getsockname()[0])
+        """The address of this host that the other side reaches."""
         self.connection = Connection(peer.detach())
 
-    def local_address(self) -> str:
-        """The address of this host that the other side reaches."""
-        return self._local
-
     def send(self, message: Message) -> None:
-        """Send a message. Raises BroadcastError."""
         try:
             self.connection.send_bytes(json.dumps(message).encode())
         except OSError as error:
@@ -357,14 +354,13 @@ class TransferGroup:
         with _environment("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0" if is_cuda else None):
             self._group = process_group(shard, self.device, store, address, min(self.timeout_s, CARRY_S_MAX))
 
-    def broadcast(self, piece: torch.Tensor) -> torch.Tensor:
+    def broadcast(self, piece: torch.Tensor) -> None:
         """Carry a piece from rank 0 to all others."""
         assert self._group is not None
         self._group.broadcast([piece]).wait()
         if self.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
         self.num_pieces += 1
-        return piece
 
     def abort(self) -> None:
         """Release a thread that NCCL lets wait for a lost process; gloo sees by itself that it is lost."""
@@ -443,11 +439,6 @@ def alongside(
         raise
 
 
-def _is_decided(inboxes: Sequence[Sequence[Message]]) -> bool:
-    """Whether all have answered, or one has refused."""
-    return all(inboxes) or any("refused" in message for inbox in inboxes for message in inbox)
-
-
 @contextmanager
 def _told(link: _Link) -> Iterator[None]:
     """Let the trainer know what this engine raises."""
@@ -492,12 +483,6 @@ def _described(name: str, tensor: object) -> Described:
     return str(tensor.dtype).removeprefix("torch."), list(tensor.shape)
 
 
-def _metas(layout: Mapping[str, Described]) -> dict[str, torch.Tensor]:
-    return {
-        name: torch.empty(shape, dtype=_dtype(name, dtype), device="meta") for name, (dtype, shape) in layout.items()
-    }
-
-
 def _dtype(name: str, dtype: str) -> torch.dtype:
     found = getattr(torch, dtype, None)
     if not isinstance(found, torch.dtype):
@@ -505,45 +490,37 @@ def _dtype(name: str, dtype: str) -> torch.dtype:
     return found
 
 
-def _num_bytes(dtype: str, shape: Sequence[int]) -> int:
-    return prod(shape) * int(_dtype("", dtype).itemsize)
+class _Part(NamedTuple):
+    """A tensor in a piece: its bytes from `first` to `end`."""
+
+    name: str
+    dtype: torch.dtype
+    shape: list[int]
+    first: int
+    end: int
+
+    def of(self, piece: torch.Tensor) -> torch.Tensor:
+        return piece[self.first : self.end].view(self.dtype).view(self.shape)
 
 
-def _buckets(layout: Mapping[str, Described], piece_bytes: int) -> Iterator[Bucket]:
-    """Cut all tensors into pieces of about so many bytes, in their order."""
-    bucket, end = Bucket(), 0
-    for name, described in layout.items():
-        num_bytes = _num_bytes(*described)
-        if bucket and end + num_bytes > piece_bytes:
-            yield bucket
-            bucket, end = Bucket(), 0
-        bucket.append((name, end))
+def _pieces(
+    layout: Mapping[str, Described], piece_bytes: int, device: torch.device
+) -> Iterator[tuple[torch.Tensor, list[_Part]]]:
+    """Memory for all tensors in their order, in pieces of about so many bytes."""
+    parts, end = list[_Part](), 0
+    for name, (dtype_name, shape) in layout.items():
+        dtype = _dtype(name, dtype_name)
+        num_bytes = prod(shape) * int(dtype.itemsize)
+        if parts and end + num_bytes > piece_bytes:
+            yield torch.empty(parts[-1].end, dtype=torch.uint8, device=device), parts
+            parts, end = list[_Part](), 0
+        parts.append(_Part(name, dtype, shape, end, end + num_bytes))
         end += -(-num_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
-    if bucket:
-        yield bucket
-
-
-def _end(bucket: Bucket, layout: Mapping[str, Described]) -> int:
-    name, first = bucket[-1]
-    return first + _num_bytes(*layout[name])
-
-
-def _filled(
-    bucket: Bucket, state_dict: StateDict, layout: Mapping[str, Described], device: torch.device
-) -> torch.Tensor:
-    piece = torch.empty(_end(bucket, layout), dtype=torch.uint8, device=device)
-    for name, first in bucket:
-        _view(piece, first, *layout[name]).copy_(state_dict[name].detach())
-    return piece
-
-
-def _view(piece: torch.Tensor, first: int, dtype: str, shape: Sequence[int]) -> torch.Tensor:
-    """A tensor in the memory of a piece."""
-    num_bytes = _num_bytes(dtype, shape)
-    return piece[first : first + num_bytes].view(_dtype("", dtype)).view(shape)
+    if parts:
+        yield torch.empty(parts[-1].end, dtype=torch.uint8, device=device), parts
 
 
 def _device(backend: str) -> torch.device:
     if backend == "nccl" and not torch.cuda.is_available():
-        raise ConfigError("the trainer sends over NCCL, and torch finds no GPU here: give its WeightSender 'gloo'")
+        raise ConfigError("backend = 'nccl': torch finds no GPU here; give the WeightSender 'gloo'")
     return torch.device("cuda" if backend == "nccl" else "cpu")
