@@ -24,8 +24,9 @@ from mac_runner.nano import (
     InferenceEngine,
     RankFailedError,
     SamplingParams,
+    TrainingSample,
 )
-from mac_runner.nano.parallel import group, members
+from mac_runner.nano.parallel import group, members, workers
 from mac_runner.nano.testing import (
     Member,
     ModelRunner,
@@ -50,6 +51,7 @@ PROMPT = crowds.PROMPT[:60]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
 ENDLESS = SamplingParams(max_tokens=300, ignore_eos=True)
 WARM = SamplingParams(temperature=0.9, max_tokens=40, ignore_eos=True)
+FIXED = replace(WARM, seed=3)
 RANKS = {"tensor_parallel_size": 2}
 LOCK_STEP = {"data_parallel_size": 2, "data_parallel_mode": "lock_step", "num_blocks": 60, "admission": "preempt"}
 
@@ -297,6 +299,60 @@ def test_requests_of_a_lost_replica_are_computed_by_another_with_the_same_bits(
 
 
 @needs_packing
+def test_replica_that_hangs_is_ended_and_started_again_with_the_weights_in_use(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At rest each says every second that it is there."""
+    monkeypatch.setattr(workers, "LOOKS_MAX", 3)
+    prompts = [[number] * 9 for number in range(8)]
+    with alone(path) as one, processes(path, data_parallel_size=2) as engine:
+        for each in (one, engine):
+            each.update_weights(random_state_dict(path, seed=1), blocking=True)
+        expected = [crowds.told(sample) for sample in one.generate(prompts, FIXED)]
+        assert [crowds.told(sample) for sample in engine.generate(prompts, FIXED)] == expected
+        victim = process_of(0, 0)
+        victim.suspend()
+        assert [crowds.told(sample) for sample in engine.generate(prompts, FIXED)] == expected
+
+        wait_for_ends([victim])
+        wait_for(lambda: engine.stats().num_replicas == 2, "another replica in its place")
+        assert [crowds.told(sample) for sample in engine.generate(prompts, FIXED)] == expected
+        assert all(each.num_completion_tokens for each in engine.replica_stats())
+
+
+def test_process_that_computes_does_not_stand_still_until_it_is_suspended() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        try:
+            wait_for(lambda: members.time_spent(process.pid) is None, "it to compute")
+            psutil.Process(process.pid).suspend()
+            wait_for(lambda: members.time_spent(process.pid) is not None, "it to stand still")
+            assert members.time_spent(process.pid) == members.time_spent(process.pid)
+        finally:
+            process.kill()
+    assert members.time_spent(process.pid) is None
+
+
+def test_request_that_is_under_way_at_three_replicas_that_are_lost_ends_with_an_error(
+    path: Path, steps: HeldSteps
+) -> None:
+    with replicas(path, data_parallel_size=4) as engine:
+        steps.hold()
+        engine.add_request(PROMPT, ENDLESS)
+        samples = list[TrainingSample]()
+        for _ in range(3):
+            (number,) = [number for number, replica in engine._replicas.items() if replica.load.num_samples]
+            crowds.lose(engine, number)
+            while number in engine._replicas:
+                samples += engine.step()
+        samples += engine.step()
+
+        assert [type(sample.error) for sample in samples] == [ReplicaLostError]
+        assert engine.stats().num_replicas == 1
+        steps.go()
+        assert len(engine.generate([PROMPT], GREEDY)) == 1
+
+
+@needs_packing
 def test_stream_goes_on_where_it_was_when_its_replica_is_lost(path: Path, steps: HeldSteps) -> None:
     params = replace(WARM, max_tokens=60, seed=4)
     with alone(path) as one:
@@ -363,7 +419,9 @@ def test_engine_of_two_by_two_processes_has_the_bits_of_one_outlives_the_kill_of
 
         assert bits(finish(engine)) == expected
         assert len(others) == 2
-        wait_for(lambda: engine.stats().num_replicas == 1, "the end of the replica whose rank was killed")
-        heads[0].kill()
+        wait_for_ends([heads[1], others[1]])
+        wait_for(lambda: engine.stats().num_replicas == 2, "another replica in its place")
+        for head in [process_of(number, 0) for number in range(2)]:
+            head.kill()
         with pytest.raises(RankFailedError, match="SIGKILL"):
             engine.generate([PROMPT], ENDLESS)

@@ -212,6 +212,8 @@ def verdicts() -> Iterator[None]:
         raise EngineDeadError(f"nano: {error}") from error
     except QueueFullError as error:
         raise TransientBackendError(f"nano: {error}", is_busy=True) from error
+    except errors.ReplicaLostError as error:
+        raise TransientBackendError(f"nano: {error}", is_engine_death=True) from error
     except RequestError as error:
         raise RequestRefusedError(f"nano: {error}") from error
 

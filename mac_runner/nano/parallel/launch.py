@@ -36,7 +36,8 @@ def make_engine(config: EngineConfig, world: World = ALONE) -> BaseEngine:
         return _of_a_world(config, world)
     if config.data_parallel_size == 1:
         return InferenceEngine(config)
-    return ReplicatedEngine(config, [_start(config, number) for number in range(config.data_parallel_size)])
+    start_one = partial(_start, config)
+    return ReplicatedEngine(config, [start_one(number) for number in range(config.data_parallel_size)], start=start_one)
 
 
 def _of_a_world(config: EngineConfig, world: World) -> BaseEngine:

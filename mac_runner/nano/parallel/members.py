@@ -22,11 +22,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
+from pathlib import Path
 from typing import Any
 
 from mac_runner.nano.parallel.group import anonymous_memory
 
 PROGRAM = "mac_runner.nano.parallel.process"
+LOOK_S = 1.0
+"""How often to look whether another process is there, in case its end goes unnoticed."""
 SEND_S_MAX = 300
 """How long a message may wait until a busy process takes it."""
 END_S_MAX = 10.0
@@ -34,6 +37,8 @@ END_S_MAX = 10.0
 PROBE_S = 1
 ALIVE_S_MAX = 10
 """After how many seconds without an answer a host is lost."""
+_USER_TICKS, _SYSTEM_TICKS = 10, 11
+"""Where they are in the line of a thread, counted from behind its state: fields 14 and 15 of proc(5)."""
 
 
 class Member:
@@ -112,6 +117,27 @@ def start(kind: str, number: int, num_threads: int, environ: Mapping[str, str] |
             start_new_session=True,  # Ctrl-C at a terminal is for rank 0, which ends the others in order.
         )
     return Member(f"{kind} {number}", Connection(ours.detach()), process)
+
+
+def time_spent(pid: int) -> int | None:
+    """The processor's time that a process and its children have spent, in ticks, while none of them wants any.
+
+    None while a thread of theirs computes, or waits for a processor or a disk; and where the system does not say.
+    """
+    ticks = 0
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            state, *numbers = (task / "stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
+            if state in "RD":
+                return None
+            ticks += int(numbers[_USER_TICKS]) + int(numbers[_SYSTEM_TICKS])
+            for child in (task / "children").read_text(encoding="utf-8").split():
+                if (more := time_spent(int(child))) is None:
+                    return None
+                ticks += more
+    except OSError:  # It has ended, or this is not Linux.
+        return None
+    return ticks
 
 
 def own_environment() -> dict[str, str]:

@@ -120,7 +120,7 @@ class ParallelRunner(ModelRunner):
         return self._ranks.build(
             state_dict,
             expected_shapes(self._model_config),
-            lambda ticket: Prepared(build(state_dict).model, ticket),
+            lambda ticket, *_: Prepared(build(state_dict).model, ticket),
             is_on_disk=is_on_disk,
         )
 

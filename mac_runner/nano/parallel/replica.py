@@ -27,8 +27,9 @@ from mac_runner.nano.engine import InferenceEngine
 from mac_runner.nano.errors import DivergenceError, RequestError
 from mac_runner.nano.mailbox import Mailbox
 from mac_runner.nano.parallel.group import PeerLostError, Shard, TorchPeers, join_store, own_address
+from mac_runner.nano.parallel.members import LOOK_S
 from mac_runner.nano.parallel.rendezvous import Rendezvous
-from mac_runner.nano.parallel.worker import LOOK_S, Worker
+from mac_runner.nano.parallel.worker import Worker
 from mac_runner.nano.parallel.world import World
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.sequence import Delta, TrainingSample
@@ -117,14 +118,15 @@ class Replica(Worker):
         self._mailbox = Mailbox()
         self._is_closing = False
         self._sent_state = self.engine.state
+        self._reader = Thread(target=self._receive, name="nano-messages", daemon=True)
 
     def joined(self) -> tuple[int, int]:
         """How long a request may be, and how many blocks there are."""
         return self.engine.max_model_len, self.engine.num_blocks
 
     def run(self) -> None:
-        """Take steps until the leader asks to stop or is gone; at rest, look whether the other ranks are there."""
-        Thread(target=self._receive, name="nano-messages", daemon=True).start()
+        """Take steps until the leader asks to stop or is gone; at rest, beat, and look whether the ranks are there."""
+        self._reader.start()
         while not self._is_closing:
             self._mailbox.perform(timeout_s=0.0 if self._is_stepping() else LOOK_S, is_closing=lambda: self._is_closing)
             deltas = list[Delta]()
@@ -132,13 +134,16 @@ class Replica(Worker):
                 deltas = self.engine.step_deltas()
             else:
                 self.engine.stats()  # Raises if one was lost.
+                self.send(None)
             if deltas or self.engine.state is not self._sent_state:
                 self.send(self._progress(deltas))
 
     def close(self) -> None:
-        """End the other ranks, too."""
+        """End the other ranks, too; the thread that reads ends when the leader asks to stop, or closes its end."""
         super().close()
         self.engine.shutdown()
+        if self._reader.is_alive():
+            self._reader.join()
 
     # What the leader calls between two steps, beside methods of the engine.
 

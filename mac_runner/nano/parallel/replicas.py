@@ -4,8 +4,8 @@ The leader computes nothing. It checks requests, deals each to a replica and pas
 conversation go to one replica, which has their prefix in its cache. Others go where the fewest tokens are under way.
 
 Independent replicas step as they come. When one is lost, its requests are dealt again with their numbers and seeds, so
-they come to the same tokens. The engine lives while one replica does. In lock step all replicas play the rounds that
-the leader calls, and with one all are lost.
+they come to the same tokens. It is started again, and joins the others with the weights in use. The engine lives while
+one replica does. In lock step all replicas play the rounds that the leader calls, and with one all are lost.
 
 All decisions are made in the thread that takes the steps.
 """
@@ -13,12 +13,15 @@ All decisions are made in the thread that takes the steps.
 from __future__ import annotations
 
 import logging
+import os
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from queue import Empty
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Literal, NamedTuple
 
 from mac_runner.nano.architecture import check_state_dict, expected_shapes, read_model_config
@@ -31,7 +34,7 @@ from mac_runner.nano.intake import Intake, PreparedRequest
 from mac_runner.nano.parallel.group import host_store
 from mac_runner.nano.parallel.members import Member
 from mac_runner.nano.parallel.replica import Admit, Progress, failed_delta
-from mac_runner.nano.parallel.workers import Failed, Workers
+from mac_runner.nano.parallel.workers import Calls, Failed, Parcel, Workers
 from mac_runner.nano.parallel.world import LOCAL, World
 from mac_runner.nano.runner import Prepared, WeightSync
 from mac_runner.nano.sequence import Delta, TrainingSample
@@ -41,6 +44,8 @@ CONVERSATIONS_MAX = 100_000
 """How many conversations the leader remembers the replica of."""
 _WAITING_MAX = 1 << 40
 """The leader decides how many requests may wait, so no replica refuses one."""
+LOSSES_MAX = 3
+"""A request that is under way at so many replicas that are lost ends with an error: it may be what they die of."""
 _LOG = logging.getLogger(__name__)
 _SUMMED = [each.name for each in fields(EngineStats) if each.name not in ("weight_version", "num_replicas")]
 _COUNTERS = [name for name in _SUMMED if name not in ("num_waiting", "num_running") and not name.endswith("_blocks")]
@@ -79,6 +84,7 @@ class _Dealt:
     ended: set[int] = field(default_factory=set)
     given: dict[int, list[int]] = field(default_factory=dict)
     num_again: dict[int, int] = field(default_factory=dict)
+    num_losses: int = 0
 
     @property
     def load(self) -> Load:
@@ -97,17 +103,42 @@ class _Replica:
     state: EngineState = EngineState.RUNNING
     stats: EngineStats | None = None
     load: Load = NO_LOAD
+    has_answered: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Coming:
+    """A replica that is started again: what it says of itself, and when it is ready with weights of a version."""
+
+    number: int
+    room: Future[Any]
+    version: int
+    ready: Future[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shared(Prepared):
+    """Weights that replicas keep under their ticket, and the memory that others may read them in."""
+
+    parcel: Parcel = field(kw_only=True)
+    fd: int = field(kw_only=True)
+    kept_by: Sequence[Member] = field(kw_only=True)
 
 
 class ReplicatedEngine(BaseEngine):
     """Replicas of one model behind the interface of one engine."""
 
     def __init__(
-        self, config: EngineConfig, those: Sequence[Member], world: World | None = None, address: str = LOCAL
+        self,
+        config: EngineConfig,
+        those: Sequence[Member],
+        world: World | None = None,
+        address: str = LOCAL,
+        start: Callable[[int], Member] | None = None,
     ) -> None:
         """`those` are the processes, not yet begun. `world` is set where a launcher has started them.
 
-        In lock step they meet at `address`.
+        In lock step they meet at `address`. Others may be started again by `start`, which is given their number.
         """
         self.config = config
         self.state = EngineState.RUNNING
@@ -120,7 +151,10 @@ class ReplicatedEngine(BaseEngine):
         self._lost = list[str]()
         self._past = dict.fromkeys(_COUNTERS, 0)
         self._num_rounds = 0
-        self._workers = Workers(those, is_together=self._is_in_lock_step)
+        self._start = None if self._is_in_lock_step else start
+        self._coming = dict[Member, _Coming]()
+        self._weights: Prepared | None = None
+        self._workers = Workers(those, is_together=self._is_in_lock_step, beat=self._start is not None)
         # An engine that is dropped without `shutdown` keeps no processes.
         self._end = weakref.finalize(self, self._workers.close)
         try:
@@ -145,6 +179,7 @@ class ReplicatedEngine(BaseEngine):
 
     def add_prepared(self, request: PreparedRequest) -> int:
         """Deal a request to a replica; its number. Raises QueueFullError."""
+        self._drain()
         self._require_alive()
         self._require_room(request.num_samples)
         number = self._intake.number()
@@ -200,15 +235,31 @@ class ReplicatedEngine(BaseEngine):
     def build(self, state_dict: StateDict) -> Prepared:
         """A model of other weights on all replicas; any thread may call it."""
         check_state_dict(state_dict, self.model_config)
-        names, to = expected_shapes(self.model_config), self._members()
-        return self._workers.build(state_dict, names, lambda ticket: Prepared(None, ticket), to=to)
+        to = self._members()
+
+        def share(ticket: int, parcel: Parcel, fd: int) -> Prepared:
+            if self._start is None:
+                return Prepared(None, ticket)
+            shared = _Shared(None, ticket, parcel=parcel, fd=os.dup(fd), kept_by=to)
+            weakref.finalize(shared, os.close, shared.fd).atexit = False
+            return shared
+
+        return self._workers.build(state_dict, expected_shapes(self.model_config), share, to=to)
 
     def replace(self, prepared: Prepared) -> None:
         """Compute with this model once `_install` says which version it is."""
-        self._next_ticket = prepared.ticket
+        self._weights = prepared
 
     def _install(self, version: int) -> None:
-        self._call_all("install", self._next_ticket, version)
+        assert self._weights is not None
+        if isinstance(self._weights, _Shared):
+            # Those that have joined since it was built.
+            late = [member for member in self._members() if member not in self._weights.kept_by]
+            self._workers.wait(self._share(self._weights, late))
+        self._call_all("install", self._weights.ticket, version)
+
+    def _share(self, weights: _Shared, to: Sequence[Member]) -> Calls:
+        return self._workers.begin("begin_build", weights.ticket, weights.parcel, (), to=to, fd=weights.fd)
 
     # The life of the engine.
 
@@ -286,10 +337,17 @@ class ReplicatedEngine(BaseEngine):
 
     def _deal_again(self, number: int, old: _Dealt) -> None:
         """Send the request of a lost replica to another one, which computes all of it again."""
+        if old.num_losses + 1 == LOSSES_MAX:
+            error = ReplicaLostError(f"{LOSSES_MAX} replicas were lost while they computed this request")
+            for index in set(range(old.request.num_samples)) - old.ended:
+                self._arrived.append(failed_delta(number, index, tuple(old.request.tokens), error))
+            del self._dealt[number]
+            return
         self._deal(number, old.request)
         if (dealt := self._dealt.get(number)) is not None and dealt is not old:
             dealt.ended, dealt.given = old.ended, old.given
             dealt.num_again = {index: len(tokens) for index, tokens in old.given.items()}
+            dealt.num_losses = old.num_losses + 1
 
     def _close(self, number: int, dealt: _Dealt) -> None:
         del self._dealt[number]
@@ -308,9 +366,16 @@ class ReplicatedEngine(BaseEngine):
         with suppress(Empty):
             while True:
                 self._take(self._workers.events.get_nowait())
+        if self.state is EngineState.RUNNING:
+            for member in [each for each, coming in self._coming.items() if coming.ready.done()]:
+                self._welcome(member)
 
     def _take(self, event: tuple[Member, object] | None) -> None:
-        if event is None or (replica := self._replica_of(event[0])) is None:
+        if event is None:
+            return
+        if isinstance(event[1], Failed) and self._coming.pop(event[0], None) is not None:
+            _LOG.warning("nano: a replica that was started again is lost: %s", event[1].message)
+        if (replica := self._replica_of(event[0])) is None:
             return
         message = event[1]
         if isinstance(message, Progress):
@@ -336,6 +401,7 @@ class ReplicatedEngine(BaseEngine):
                 continue
             self._arrived.append(new)
             if new.sample is not None:
+                replica.has_answered = True
                 dealt.ended.add(new.sample_index)
                 if len(dealt.ended) == dealt.request.num_samples:
                     self._close(new.request_id, dealt)
@@ -373,6 +439,39 @@ class ReplicatedEngine(BaseEngine):
         for number, dealt in orphans:
             self._deal_again(number, dealt)
         self._settle()
+        # One that has died before it answered anything would die again.
+        if self._start is not None and self._replicas and replica.has_answered:
+            try:
+                self._start_again(self._start(replica.number), replica.number)
+            except OSError as error:
+                _LOG.warning("nano: the replica cannot be started again: %s", error)
+
+    def _start_again(self, member: Member, number: int) -> None:
+        self._workers.add(member)
+        ((_, room),) = self._workers.begin("begin", replica_config(self.config), None, to=[member])
+        self._coming[member] = _Coming(number, room, version=0, ready=room)
+        self._bring(member)
+
+    def _bring(self, member: Member) -> None:
+        """Send a replica that is coming the weights in use."""
+        coming = self._coming[member]
+        if isinstance(self._weights, _Shared) and coming.version != self._sync.version:
+            coming.version = self._sync.version
+            self._share(self._weights, [member])
+            ((_, coming.ready),) = self._workers.begin("install", self._weights.ticket, coming.version, to=[member])
+        coming.ready.add_done_callback(partial(_wake, self._workers.events))
+
+    def _welcome(self, member: Member) -> None:
+        """Deal to a replica from now on that is ready, if its weights are those in use by now."""
+        coming = self._coming[member]
+        if coming.ready.exception() is not None or coming.room.result() < (self.max_model_len, self.num_blocks):
+            member.kill()  # An event says so.
+        elif coming.version != self._sync.version:
+            self._bring(member)
+        else:
+            del self._coming[member]
+            self._replicas[coming.number] = _Replica(coming.number, member)
+            _LOG.warning("nano: %s has joined, there are %d", member, len(self._replicas))
 
     def _settle(self) -> None:
         busy = (EngineState.RUNNING, EngineState.DRAINING)
@@ -411,6 +510,10 @@ def replica_config(config: EngineConfig) -> EngineConfig:
     num_processes = config.data_parallel_size * config.tensor_parallel_size
     num_threads = threads_each(config.num_threads, num_processes)
     return replace(config, data_parallel_size=1, num_threads=num_threads, max_waiting=_WAITING_MAX)
+
+
+def _wake(events: SimpleQueue[tuple[Member, object] | None], _: Future[Any]) -> None:
+    events.put(None)
 
 
 def _plus(load: Load, other: Load) -> Load:

@@ -24,8 +24,6 @@ from mac_runner.nano.parallel.members import receive_memory
 from mac_runner.nano.parallel.workers import Answer, Call, Failed, Parcel
 from mac_runner.nano.runner import Prepared
 
-LOOK_S = 1.0
-"""How often to look whether another process is there, in case its end goes unnoticed."""
 _REPORT_S = 10.0
 """How long a process that lost another waits, so that the leader can find out which."""
 

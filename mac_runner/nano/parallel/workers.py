@@ -33,6 +33,8 @@ from mac_runner.nano.runner import Prepared
 
 CALL_S_MAX = 1800.0
 """How long a call may take; the longest is to read and pack a large model's weights."""
+LOOKS_MAX = 30
+"""How many looks, of members.LOOK_S each, may find a process silent and still until it counts as hung."""
 _OVER = ": the engine is over, make another one"
 _ALIGNMENT_BYTES = 64
 BuiltModel = TypeVar("BuiltModel", bound=Prepared)
@@ -108,9 +110,12 @@ class Workers:
 
     What those do that are together, all of them do or none: when one is lost, all are ended, and every later call
     raises the reason. Of those that are not, the others go on.
+
+    Those that `beat` send something from time to time, unless they are in a step. How long a step takes under load is
+    not known. So one counts as hung when it sends nothing and neither computes nor waits for a processor.
     """
 
-    def __init__(self, those: Iterable[Member], *, is_together: bool) -> None:
+    def __init__(self, those: Iterable[Member], *, is_together: bool, beat: bool = False) -> None:
         self.events = SimpleQueue[tuple[Member, object] | None]()
         """What they send unasked, and a `Failed` for each that is lost. Others may add None."""
         self.is_over = Event()
@@ -118,6 +123,7 @@ class Workers:
         self.on_loss: Callable[[], None] = lambda: None
         self.on_close: Callable[[], None] = lambda: None
         self._is_together = is_together
+        self._beat = beat
         self._failure: Failed | None = None
         self._is_closing = False
         self._numbers = count(1)
@@ -197,27 +203,27 @@ class Workers:
         self,
         state_dict: StateDict,
         names: Iterable[str],
-        build: Callable[[int], BuiltModel],
+        build: Callable[[int, Parcel, int], BuiltModel],
         *,
         to: Sequence[Member] | None = None,
         is_on_disk: bool = False,
     ) -> BuiltModel:
-        """Let others build a model of one state dict, to keep under a ticket; what `build` makes of the ticket here.
+        """Let others build a model of one state dict, to keep under a ticket; what `build` makes of it here.
 
-        Any thread may call it. Processes of other hosts read weights that are `is_on_disk` in their own copy.
+        It is given the ticket, and the weights in memory. Any thread may call this. Processes of other hosts read
+        weights that are `is_on_disk` in their own copy.
         """
         ticket = next(self._numbers)
         parcel, fd = pack(state_dict, names)
         try:
             forgotten = tuple(_drained(self._forgotten))
             calls = self.begin("begin_build", ticket, parcel, forgotten, to=to, fd=fd, is_on_disk=is_on_disk)
-        finally:
-            os.close(fd)
-        try:
-            prepared = build(ticket)
+            prepared = build(ticket, parcel, fd)
         except BaseException:
             self._forgotten.append(ticket)
             raise
+        finally:
+            os.close(fd)
         # A finalizer may run anywhere, so it only takes note; the next build carries it.
         weakref.finalize(prepared, self._forgotten.append, ticket).atexit = False
         self.wait(calls)
@@ -304,9 +310,16 @@ class Workers:
 
     def _watch(self, member: Member) -> None:
         failure: Failed | None = None
+        has_begun = False
         while failure is None:
             try:
+                if self._beat and has_begun and not _sends_something(member):
+                    failure = Failed(
+                        f"{member} hangs: it sends nothing, and neither computes nor waits for a processor"
+                    )
+                    break
                 message = member.connection.recv()
+                has_begun = True
             except (EOFError, OSError):
                 failure = Failed(f"{member} {member.collect()}")
             except Exception as error:  # noqa: BLE001  A message that cannot be read: no call may wait for more.
@@ -321,7 +334,9 @@ class Workers:
     def _note(self, member: Member, message: object) -> Failed | None:
         if isinstance(message, Failed):
             return Failed(f"{member} failed: {message.message}", message.trace, message.error)
-        if not isinstance(message, Answer):
+        if message is None:
+            pass  # A beat.
+        elif not isinstance(message, Answer):
             self.events.put((member, message))
         elif message.error is not None:
             member.calls.pop(message.number).set_exception(message.error)
@@ -340,6 +355,18 @@ class Workers:
             calls, member.calls = member.calls, {}
         for answer in calls.values():
             answer.set_exception(failure.error or RankFailedError(failure.message))
+
+
+def _sends_something(member: Member) -> bool:
+    """Wait until a process sends something, or stands still."""
+    before, num_still = None, 0
+    while not member.connection.poll(members.LOOK_S):
+        spent = members.time_spent(member.process.pid)
+        num_still = num_still + 1 if spent is not None and spent == before else 0
+        if num_still == LOOKS_MAX:
+            return False
+        before = spent
+    return True
 
 
 def error_of(failure: Failed) -> RankFailedError:

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.backends.nano.engine import params_of
+from mac_runner.backends.nano.engine import params_of, verdicts
 from mac_runner.environments.discussion.testing import Found, read_fields
 from mac_runner.environments.town_of_salem.testing import read_object
-from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError
+from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.nano import SamplingParams
+from mac_runner.nano.testing import ReplicaLostError
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import EFFORT_KEYS, FinishReason, JsonObject, Message, Prompt, Reply, Request, Sampling
 from tests.backends.nano.engines import nano, started
@@ -121,6 +122,13 @@ async def test_reply_of_two_processes_is_that_of_one(model_directory: Path, kind
     capacity, budget = room[0]
     assert budget is not None
     assert room[1] == (room[0] if kind == "tensor_parallel_size" else (2 * capacity, 2 * budget))
+
+
+def test_request_that_replicas_were_lost_over_may_be_what_they_died_of() -> None:
+    with pytest.raises(TransientBackendError, match="3 replicas") as caught, verdicts():
+        raise ReplicaLostError("3 replicas were lost")
+
+    assert caught.value.is_engine_death
 
 
 @real
