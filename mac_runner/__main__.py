@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mac_runner.cli.process import main
+from mac_runner.cli import main
 
 if __name__ == "__main__":
     main()

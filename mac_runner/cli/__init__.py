@@ -5,6 +5,20 @@
 
 from __future__ import annotations
 
-from mac_runner.cli.process import main
+from collections.abc import Callable
+
+from mac_runner.cli import process
 
 __all__ = ["main"]
+
+
+def main() -> None:
+    """The console script."""
+    process.main(_loaded)
+
+
+def _loaded() -> Callable[[], int]:
+    """Imports take most of the time and memory of a short command: by then signals are handled."""
+    from mac_runner.cli.commands import obey
+
+    return obey

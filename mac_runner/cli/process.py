@@ -98,17 +98,16 @@ class Exit(IntEnum):
     """An exception outside our tree, printed with its traceback: EX_SOFTWARE of sysexits.h."""
 
 
-def main() -> None:
-    """The console script."""
+def main(load: Callable[[], Callable[[], int]]) -> None:
+    """Play a command from its first moment to its end; `load` imports it, and what it gives returns the exit code."""
     take_over_signals()
     try:
         ready_streams()
         keep_reserve()
         # An extension module that finds no memory while it is imported ends the process by a signal.
         mmap.mmap(-1, _IMPORTS_BYTES).close()
-        # Here, because imports take most of the time and memory of a short command: signals are handled before.
         with without_collections():
-            from mac_runner.cli.commands import obey
+            obey = load()
         code = obey()
     except Exception as fault:
         error = fault if isinstance(fault, MacRunnerError) else shortage_behind(fault, "the command could not start")

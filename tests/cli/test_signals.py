@@ -153,13 +153,13 @@ main()
 # The same for the end: the last of its exit functions but for ours, which comes after it.
 ENDING = """
 import atexit, sys, time
-from mac_runner.cli import process
+from mac_runner.cli import main, process
 take_over = process.take_over_signals
 def told():
     take_over()
     atexit.register(lambda: print("ending", flush=True))
 process.take_over_signals = told
-process.main()
+main()
 """
 
 
