@@ -217,7 +217,7 @@ SEEN_BY_SIZE: Final = {"cut", "cut by one", "emptied", "longer", "deleted", "a d
 def runs(lab: Lab, at_once: AtOnce, moody: OpenaiServer) -> list[tuple[str, Path]]:
     """Runs with their files: of games, of questions from a file, and of discussions with some failures."""
     at_once(experiment("games"), "--quiet").done()
-    at_once({**moderated(), "experiment_metadata": {"experiment_name": "questions"}}, "--quiet").done()
+    at_once({**moderated(), "name": "questions"}, "--quiet").done()
     at_once(talk(moody), "--quiet").ends(Exit.FAILURES)
     return [(f"{name}.yaml", lab.path / "runs" / name) for name in ("games", "questions", "talk")]
 
