@@ -617,16 +617,23 @@ class Experiment(Section):
     @classmethod
     def _filled_in(cls, data: object) -> object:
         """What the environment adds: the role of agents, and its section where all of that has defaults."""
-        if not isinstance(data, dict) or (spec := _named_environment(data)) is None:
+        if not isinstance(data, dict):
             return data
+        if (spec := _named_environment(data)) is None:
+            # Whether agents need a role is not known, and the environment is refused.
+            return _with_roles(data, "unknown")
         filled = {**data}
         if data.get("conversation_config", {}).get("environment") in ENVIRONMENTS and not spec.needs:
             filled[spec.section] = {} if data.get(spec.section) is None else data[spec.section]
-        if spec.role and isinstance(agents := data.get("agent_definitions"), list):
-            filled["agent_definitions"] = [
-                {"role": spec.role, **agent} if isinstance(agent, dict) else agent for agent in agents
-            ]
-        return filled
+        return _with_roles(filled, spec.role) if spec.role else filled
+
+
+def _with_roles(data: dict[str, Any], role: str) -> dict[str, Any]:
+    """`data` with this role for agents that have none."""
+    if not isinstance(agents := data.get("agent_definitions"), list):
+        return data
+    given = [{"role": role, **agent} if isinstance(agent, dict) else agent for agent in agents]
+    return {**data, "agent_definitions": given}
 
 
 def _named_environment(data: Mapping[str, Any]) -> EnvironmentSpec[Any] | None:

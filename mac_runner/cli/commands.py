@@ -94,8 +94,10 @@ class _Verbs(click.Group):
 
         Raises ConfigError with the new spelling of an old command.
         """
-        if (new := respelt(args)) is not None:
-            raise ConfigError(without_secrets(f"this is now spelt: {shlex.join(['mac-run', *new])}"))
+        if not ctx.resilient_parsing and (new := respelt(args)) is not None:
+            # A value may be a key, as of `--set`.
+            named = [f"{word.partition('=')[0]}=…" if "=" in word else shlex.quote(word) for word in new]
+            raise ConfigError(without_secrets(f"this is now spelt: mac-run {' '.join(named)}"))
         if args and args[0] not in _VERBS and args[0] not in ("--help", "--version"):
             if args[0].isalpha() and not os.path.lexists(args[0]):
                 near = get_close_matches(args[0], _VERBS, n=1)

@@ -186,7 +186,7 @@ def _parameter(made: Field[Any], hint: Any) -> click.Parameter:
     if Path in types:
         settings.setdefault("type", LOCAL_PATH)
     if int in types and "type" not in settings:
-        settings.setdefault("callback", count)
+        settings = {"callback": count, "type": str, **settings}
     if kind is click.Option and made.default not in (None, ()):
         settings["default"] = made.default
     made_of: click.Parameter = kind(names, **settings)

@@ -310,10 +310,14 @@ def _clashes(axes: Sequence[Axis], section: GridSection, draft: Draft) -> Iterat
             if column in columns:
                 yield Problem(axis.key, f"is called {column!r}, as is {dotted(columns[column])}; give it another name")
             columns[column] = axis.key
+    derived: dict[KeyPath, str] = {}
     for key in section.derive:
         with suppress(ValueError):  # A key that leads nowhere is reported when it is derived.
             path = resolve_path(draft.value, key)
-            if path in owners:
+            first = derived.setdefault(path, key)
+            if first != key:
+                yield Problem((GRID_KEY, "derive", key), f"{first!r} is the same key; leave one of the two out")
+            elif path in owners:
                 text = f"is set by {dotted(owners[path])} as well; leave one of the two out"
                 yield Problem((GRID_KEY, "derive", key), text)
             elif path == _NAME_PATH:

@@ -18,7 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mac_runner.config.experiment import Experiment
+from mac_runner.config.experiment import SHORT, Experiment
 from mac_runner.config.grid_axes import (
     GRID_KEY,
     Axis,
@@ -389,7 +389,8 @@ def _placeholders(draft: Draft, key: str, template: str) -> tuple[str, ...]:
 
 
 def _is_related(one: str, other: str) -> bool:
-    """Whether one key is the other, or holds it."""
+    """Whether one key is the other, or holds it; a short key is the one it stands for."""
+    one, other = (dotted(SHORT.get(key, (key,))) for key in (one, other))
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 

@@ -108,6 +108,8 @@ def resolve_path(value: JsonValue, key: str) -> KeyPath:
     path: list[str | int] = []
     here: JsonValue = value
     parts = key.split(".")
+    if parts[0] in SHORT:
+        raise ValueError(f"{parts[0]!r} is a single value")
     if not all(parts) or len(parts) > YAML_DEPTH_MAX:
         raise ValueError(f"write the path as section.key, with 1 to {YAML_DEPTH_MAX} parts and none of them empty")
     while parts:

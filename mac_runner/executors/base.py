@@ -97,7 +97,7 @@ class Terminal:
 
 
 class Executor(Protocol):
-    """Runs jobs. A new kind is a class with these methods, and its line in `cli/submit.py`."""
+    """Runs jobs. A new kind is a class with these methods, and its line in `cli/clusters.py`."""
 
     def check(self, job: Job) -> None:
         """Raise ConfigError where the job cannot run. Nothing was written yet."""

@@ -33,6 +33,13 @@ def test_an_old_spelling_is_answered_with_the_new_one_which_is_taken(at_once: At
         command.make_context(verb, rest, parent=ctx)
 
 
+def test_what_may_be_a_key_is_left_out_of_the_new_spelling(at_once: AtOnce) -> None:
+    ended = at_once("fleet", "plan", "f.yaml", "--set", "vllm_config.api_key=sk-unseen-0123456789").ends(
+        Exit.BAD_INPUT, "mac-run doctor --fleet f.yaml --set vllm_config.api_key=…"
+    )
+    assert "unseen" not in ended.stderr
+
+
 def test_help_is_one_list_of_the_verbs_and_fits_a_terminal(at_once: AtOnce) -> None:
     lines = at_once("--help").done().stdout.splitlines()
     with click.Context(cli) as ctx:

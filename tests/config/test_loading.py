@@ -120,6 +120,30 @@ def test_short_keys_are_taken_in_profiles_flags_and_grids() -> None:
     assert grid.combinations[0].loaded.experiment.experiment_metadata.description == "on town_of_salem"
 
 
+def test_short_and_long_keys_of_derived_values_are_the_same_keys() -> None:
+    def grid(derive: str) -> str:
+        return f"{SHORT}_grid: {{sweep: {{seed: [1, 2]}}, derive: {{{derive}}}}}\n"
+
+    FILE.write_text(grid("description: 'n={conversations}', conversation_config.conversations: '{seed}'"))
+    found = load(FILE)
+    assert isinstance(found, Grid)
+    said = [each.loaded.experiment.experiment_metadata.description for each in found.combinations]
+    assert said == ["n=1", "n=2"]
+    for derive, expected in {
+        "conversations: '{conversation_config.conversations}'": "needs itself",
+        "conversations: '3', conversation_config.conversations: '4'": "'conversations' is the same key",
+    }.items():
+        (line,) = refused(grid(derive))
+        assert expected in line
+
+
+def test_a_slip_in_a_short_key_is_answered_alone() -> None:
+    (line,) = refused(SHORT, overrides=["conversations.x=0"])
+    assert "'conversations' is a single value" in line
+    (line,) = refused(SHORT.replace("environment: town_of_salem", "environment: twon_of_salem"))
+    assert "twon_of_salem" in line
+
+
 def test_a_short_key_is_refused_where_it_stands_and_beside_the_long_one() -> None:
     for more, expected in {
         "conversation_config: {conversations: 3}": "3: conversations: conversation_config.conversations (trial.",
