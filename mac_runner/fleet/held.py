@@ -284,7 +284,7 @@ class FleetHost:
         app = web.Application(middlewares=[self._guarded], client_max_size=_BODY_BYTES_MAX)
         app.add_routes([web.get("/state", self._state), web.post("/turn", self._turn)])
         app.add_routes([web.post(path, self._act) for path in self._acts])
-        logger = logging.getLogger("mac_runner.fleet.host")
+        logger = logging.getLogger(__name__)
         logger.addHandler(logging.NullHandler())
         logger.propagate = False
         return web.AppRunner(

@@ -84,7 +84,7 @@ class QueueFullError(RequestError):
 
 
 class ReplicaLostError(RequestError):
-    """A stream cannot go on: its replica was lost, and another one computes other tokens."""
+    """A request cannot go on: too many replicas were lost over it, or that of its stream was."""
 
 
 class EngineStoppedError(NanoError):

@@ -76,7 +76,7 @@ def test_version_and_help_are_printed(at_once: AtOnce) -> None:
     told = run([script, "--version"], env=environ(), stdout=PIPE)
 
     assert told.stdout == f"mac-run, version {__version__}\n"
-    at_once("--help").done("FILE --dry-run")
+    at_once("--help").done("mac-run FILE means mac-run run FILE")
     assert "interrupted and resumable" in " ".join(at_once("run --help").stdout.split())
 
 

@@ -24,7 +24,6 @@ from mac_runner.nano import (
     InferenceEngine,
     RankFailedError,
     SamplingParams,
-    TrainingSample,
 )
 from mac_runner.nano.parallel import group, members, workers
 from mac_runner.nano.testing import (
@@ -320,6 +319,19 @@ def test_replica_that_hangs_is_ended_and_started_again_with_the_weights_in_use(
         assert all(each.num_completion_tokens for each in engine.replica_stats())
 
 
+def test_lost_replica_is_not_started_again_from_files_that_have_changed(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with processes(path, data_parallel_size=2) as engine:
+        engine.generate([PROMPT] * 4, FIXED)
+        (path / "model.safetensors").touch()
+        process_of(0, 0).kill()
+        wait_for(lambda: engine.stats().num_replicas == 1, "the end of the replica")
+        wait_for(lambda: "have changed" in caplog.text, "the reason")
+
+        assert engine._coming == {}
+
+
 def test_process_that_computes_does_not_stand_still_until_it_is_suspended() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         try:
@@ -338,13 +350,11 @@ def test_request_that_is_under_way_at_three_replicas_that_are_lost_ends_with_an_
     with replicas(path, data_parallel_size=4) as engine:
         steps.hold()
         engine.add_request(PROMPT, ENDLESS)
-        samples = list[TrainingSample]()
-        for _ in range(3):
+        for left in (3, 2, 1):
             (number,) = [number for number, replica in engine._replicas.items() if replica.load.num_samples]
             crowds.lose(engine, number)
-            while number in engine._replicas:
-                samples += engine.step()
-        samples += engine.step()
+            wait_for(lambda left=left: engine.stats().num_replicas == left, "its loss to be seen")  # type: ignore[misc]
+        samples = engine.step()
 
         assert [type(sample.error) for sample in samples] == [ReplicaLostError]
         assert engine.stats().num_replicas == 1

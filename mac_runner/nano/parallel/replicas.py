@@ -21,6 +21,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from operator import lt
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, NamedTuple
 
@@ -159,6 +161,7 @@ class ReplicatedEngine(BaseEngine):
         self._end = weakref.finalize(self, self._workers.close)
         try:
             self.directory = find_model(config.model_path)
+            self._stamps = _stamps(self.directory)
             self.model_config = read_model_config(self.directory)
             self.tokenizer = load_tokenizer(self.directory)
             ready = [room for _, room in self._workers.call("begin", replica_config(config), world)]
@@ -441,6 +444,9 @@ class ReplicatedEngine(BaseEngine):
         self._settle()
         # One that has died before it answered anything would die again.
         if self._start is not None and self._replicas and replica.has_answered:
+            if _stamps(self.directory) != self._stamps:
+                _LOG.warning("nano: the replica is not started again: the files of %s have changed", self.directory)
+                return
             try:
                 self._start_again(self._start(replica.number), replica.number)
             except OSError as error:
@@ -464,8 +470,12 @@ class ReplicatedEngine(BaseEngine):
     def _welcome(self, member: Member) -> None:
         """Deal to a replica from now on that is ready, if its weights are those in use by now."""
         coming = self._coming[member]
-        if coming.ready.exception() is not None or coming.room.result() < (self.max_model_len, self.num_blocks):
+        if (error := coming.ready.exception()) is not None:
+            _LOG.warning("nano: %s is not ready: %s", member, error)
             member.kill()  # An event says so.
+        elif any(map(lt, coming.room.result(), (self.max_model_len, self.num_blocks))):
+            _LOG.warning("nano: %s has less room than the others: %s", member, coming.room.result())
+            member.kill()
         elif coming.version != self._sync.version:
             self._bring(member)
         else:
@@ -510,6 +520,12 @@ def replica_config(config: EngineConfig) -> EngineConfig:
     num_processes = config.data_parallel_size * config.tensor_parallel_size
     num_threads = threads_each(config.num_threads, num_processes)
     return replace(config, data_parallel_size=1, num_threads=num_threads, max_waiting=_WAITING_MAX)
+
+
+def _stamps(directory: Path) -> set[tuple[str, int, int]]:
+    """The files of a model by name, size and time: another one would be other weights."""
+    found = ((path.name, path.stat()) for path in directory.iterdir())
+    return {(name, stat.st_size, stat.st_mtime_ns) for name, stat in found}
 
 
 def _wake(events: SimpleQueue[tuple[Member, object] | None], _: Future[Any]) -> None:

@@ -23,6 +23,7 @@ from mac_runner.nano.errors import (
     NonFiniteWeightError,
     PromptTooLongError,
     QueueFullError,
+    ReplicaLostError,
     RequestError,
     StaleVersionError,
     UnexpectedTensorError,
@@ -182,6 +183,7 @@ def invalid(message: str, field: str | None = None) -> RefusedError:
 _MISFIT = (400, _INVALID, "weights_mismatch")
 _REFUSALS: dict[type[Exception], tuple[int, str, str | None]] = {
     ClientGoneError: (CLIENT_GONE_STATUS, "client_gone", None),
+    ReplicaLostError: (503, SERVER_ERROR, "replica_lost"),
     QueueFullError: (429, "rate_limit_error", "rate_limit_exceeded"),
     PromptTooLongError: (400, _INVALID, "context_length_exceeded"),
     NonFiniteLogitsError: (500, SERVER_ERROR, "non_finite_logits"),
