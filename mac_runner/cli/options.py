@@ -187,8 +187,8 @@ def _parameter(made: Field[Any], hint: Any) -> click.Parameter:
         settings.setdefault("type", LOCAL_PATH)
     if int in types and "type" not in settings:
         settings = {"callback": count, "type": str, **settings}
-    if kind is click.Option and made.default != ():
-        # None too: click's own default of a flag is False.
+    # Of a flag None too: click's own default of one is False.
+    if kind is click.Option and (made.default not in (None, ()) or bool in types):
         settings["default"] = made.default
     made_of: click.Parameter = kind(names, **settings)
     return made_of
