@@ -42,9 +42,7 @@ def experiment(player: Mapping[str, Any], conversations: int, seed: int) -> dict
     return {
         "name": "sharing",
         "seed": seed,
-        "environment": game,
-        "conversations": conversations,
-        "conversation_config": {"samples_per_task": GROUP},
+        "conversation_config": {"environment": game, "conversations": conversations, "samples_per_task": GROUP},
         "settings": {"has_rules": False},
         "retry_config": {"max_retries": 0},
         "model_definitions": {"learner": player},
