@@ -319,17 +319,23 @@ def test_replica_that_hangs_is_ended_and_started_again_with_the_weights_in_use(
         assert all(each.num_completion_tokens for each in engine.replica_stats())
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
 def test_lost_replica_is_not_started_again_from_files_that_have_changed(
-    path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture, is_gone: bool
 ) -> None:
     with processes(path, data_parallel_size=2) as engine:
         engine.generate([PROMPT] * 4, FIXED)
-        (path / "model.safetensors").touch()
+        if is_gone:
+            path.rename(path.with_name("elsewhere"))
+        else:
+            (path / "model.safetensors").touch()
         process_of(0, 0).kill()
         wait_for(lambda: engine.stats().num_replicas == 1, "the end of the replica")
-        wait_for(lambda: "have changed" in caplog.text, "the reason")
+        reason = "cannot be started again" if is_gone else "have changed"
+        wait_for(lambda: reason in caplog.text, "the reason")
 
         assert engine._coming == {}
+        assert len(engine.generate([PROMPT], FIXED)) == 1
 
 
 def test_process_that_computes_does_not_stand_still_until_it_is_suspended() -> None:

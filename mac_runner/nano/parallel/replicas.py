@@ -444,11 +444,11 @@ class ReplicatedEngine(BaseEngine):
         self._settle()
         # One that has died before it answered anything would die again.
         if self._start is not None and self._replicas and replica.has_answered:
-            if _stamps(self.directory) != self._stamps:
-                _LOG.warning("nano: the replica is not started again: the files of %s have changed", self.directory)
-                return
             try:
-                self._start_again(self._start(replica.number), replica.number)
+                if _stamps(self.directory) == self._stamps:
+                    self._start_again(self._start(replica.number), replica.number)
+                else:
+                    _LOG.warning("nano: the replica is not started again: the files of %s have changed", self.directory)
             except OSError as error:
                 _LOG.warning("nano: the replica cannot be started again: %s", error)
 
@@ -524,7 +524,7 @@ def replica_config(config: EngineConfig) -> EngineConfig:
 
 def _stamps(directory: Path) -> set[tuple[str, int, int]]:
     """The files of a model by name, size and time: another one would be other weights."""
-    found = ((path.name, path.stat()) for path in directory.iterdir())
+    found = ((path.name, path.stat()) for path in directory.iterdir() if path.is_file())
     return {(name, stat.st_size, stat.st_mtime_ns) for name, stat in found}
 
 
