@@ -178,10 +178,9 @@ def _flag(made: Field[Any]) -> str:
 
 def _parameter(made: Field[Any], hint: Any) -> click.Parameter:
     """The argument or option that a field is. A path is one on this machine, a number is 1 or more."""
-    settings = dict(made.metadata)
-    kind = settings.pop("cls")
+    settings = {key: value for key, value in made.metadata.items() if key not in ("cls", "flag")}
+    kind = made.metadata["cls"]
     names = [made.name, _flag(made)] if kind is click.Option else [made.name]
-    settings.pop("flag", None)
     types = {hint, *get_args(hint)} - {NoneType}
     if Path in types:
         settings.setdefault("type", LOCAL_PATH)
@@ -213,9 +212,9 @@ def shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shar
     return None if value is None else _parsed(parse_shard, value, ctx, param)
 
 
-def count(ctx: click.Context, param: click.Parameter, value: str | int | None) -> int | None:
+def count(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """A number of things, such as the value of `--limit`."""
-    return value if value is None else _whole(str(value), 1, ctx, param)
+    return None if value is None else _whole(value, 1, ctx, param)
 
 
 def number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
