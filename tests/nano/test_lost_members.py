@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -321,8 +322,9 @@ def test_replica_that_hangs_is_ended_and_started_again_with_the_weights_in_use(
 
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_lost_replica_is_not_started_again_from_files_that_have_changed(
-    path: Path, caplog: pytest.LogCaptureFixture, is_gone: bool
+    path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_gone: bool
 ) -> None:
+    path = Path(shutil.copytree(path, tmp_path / "model"))
     with processes(path, data_parallel_size=2) as engine:
         engine.generate([PROMPT] * 4, FIXED)
         if is_gone:
