@@ -318,6 +318,7 @@ def test_replica_that_hangs_is_ended_and_started_again_with_the_weights_in_use(
         wait_for(lambda: engine.stats().num_replicas == 2, "another replica in its place")
         assert [crowds.told(sample) for sample in engine.generate(prompts, FIXED)] == expected
         assert all(each.num_completion_tokens for each in engine.replica_stats())
+        assert len(engine._workers._ends) == 2
 
 
 @pytest.mark.parametrize("is_gone", [False, True])

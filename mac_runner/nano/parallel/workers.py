@@ -144,7 +144,7 @@ class Workers:
         content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         with self._sending:
             self.check()
-            return all(self._post(member, content) for member in (self._ends if to is None else (to,)))
+            return all(self._post(member, content) for member in (list(self._ends) if to is None else (to,)))
 
     def begin(
         self,
@@ -270,15 +270,16 @@ class Workers:
         """End all, and wait until they have ended; may be called twice."""
         with self._sending:
             is_first, self._is_closing = not self._is_closing, True
-            for member in self._ends if is_first else ():
+            ends = dict(self._ends)  # Threads that watch take out what they have seen end.
+            for member in ends if is_first else ():
                 with suppress(OSError):  # Then it has ended already.
                     member.send_pickled(pickle.dumps(None))
-        wait_for(self._ends.values(), members.END_S_MAX)
-        for member in self._ends:
+        wait_for(ends.values(), members.END_S_MAX)
+        for member in ends:
             member.kill()
-        wait_for(self._ends.values())
+        wait_for(ends.values())
         with self._sending:
-            for member in self._ends:
+            for member in ends:
                 member.connection.close()
         self.on_close()
 
@@ -329,7 +330,9 @@ class Workers:
         self._lose(member, failure)
         member.kill()
         member.collect()
-        self._ends[member].set_result(None)
+        # Of those that are together none is lost alone. Elsewhere the last who knows it closes its connection.
+        end = self._ends[member] if self._is_together else self._ends.pop(member)
+        end.set_result(None)
 
     def _note(self, member: Member, message: object) -> Failed | None:
         if isinstance(message, Failed):
