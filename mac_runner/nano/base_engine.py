@@ -137,6 +137,11 @@ class BaseEngine(ABC):
         return self._intake.prepare(prompt, params, num_samples, stream, conversation)
 
     @property
+    def context_tokens(self) -> int:
+        """The longest that a request may grow: the model's window, or all blocks where they hold less."""
+        return min(self.max_model_len, self.num_blocks * self.config.block_size)
+
+    @property
     def compiler(self) -> GrammarCompiler:
         """What compiles the grammars of requests; any thread may call it."""
         return self._intake.compiler

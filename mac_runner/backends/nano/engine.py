@@ -92,8 +92,6 @@ class LoadedEngine:
         self._engine = engine
         self._thread = thread
         self.cache_tokens = cache_tokens
-        # The longest a request may grow: the model's window, or the whole cache of a replica where that is smaller.
-        self._context_tokens = min(engine.engine.max_model_len, engine.engine.num_blocks * engine.config.block_size)
 
     @classmethod
     async def open(cls, asked: BackendRequest[NanoConfig], thread: ThreadPoolExecutor) -> Self:
@@ -126,7 +124,7 @@ class LoadedEngine:
         loop = asyncio.get_running_loop()
         renderer = self._renderers[request.sampling.thinking]
         text, ids = await loop.run_in_executor(self._thread, renderer.render, request.prompt.messages)
-        room = self._context_tokens - len(ids)
+        room = self._engine.engine.context_tokens - len(ids)
         if room <= 0:
             return Reply(text="", finish_reason=FinishReason.OVERFLOW)
         with verdicts():

@@ -382,12 +382,11 @@ async def open_service(
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nano-tokens")
     try:
         await engine.start()
-        card = card_of(engine.engine, name)
         yield Service(
             engine=engine,
-            card=card,
+            card=card_of(engine.engine, name),
             defaults=recommended_sampling(engine.engine.directory),
-            context_tokens=min(card.context_tokens, engine.engine.num_blocks * config.block_size),
+            context_tokens=engine.engine.context_tokens,
             times=times or Times(),
             thread=thread,
         )
