@@ -376,12 +376,11 @@ class ReplicatedEngine(BaseEngine):
     def _take(self, event: tuple[Member, object] | None) -> None:
         if event is None:
             return
-        if isinstance(event[1], Failed) and self._coming.pop(event[0], None) is not None:
-            _LOG.warning("nano: a replica that was started again is lost: %s", event[1].message)
-        if (replica := self._replica_of(event[0])) is None:
-            return
-        message = event[1]
-        if isinstance(message, Progress):
+        member, message = event
+        if (replica := self._replica_of(member)) is None:
+            if isinstance(message, Failed) and self._coming.pop(member, None) is not None:
+                _LOG.warning("nano: a replica that was started again is lost: %s", message.message)
+        elif isinstance(message, Progress):
             replica.state = message.state
             self._keep(replica, message.deltas)
             self._settle()
