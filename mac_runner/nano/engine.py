@@ -16,7 +16,7 @@ from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.cpu.threads import ThreadPin
 from mac_runner.nano.errors import ConfigError, ModelError
 from mac_runner.nano.intake import Intake, PreparedRequest
-from mac_runner.nano.parallel.ranks import Joined, make_runner
+from mac_runner.nano.parallel.ranks import NONE_JOINED, Joined, make_runner
 from mac_runner.nano.runner import WeightSync
 from mac_runner.nano.sampler import Row, choose
 from mac_runner.nano.sampling_params import SamplingParams
@@ -27,7 +27,7 @@ from mac_runner.nano.tokenizer import load_tokenizer
 class InferenceEngine(BaseEngine):
     """One model and its requests: add requests, and take steps while there are any."""
 
-    def __init__(self, config: EngineConfig, joined: Joined | None = None) -> None:
+    def __init__(self, config: EngineConfig, joined: Joined = NONE_JOINED) -> None:
         """Load the model; the other ranks of it are started here, or have `joined`."""
         if config.data_parallel_size > 1:
             raise ConfigError(

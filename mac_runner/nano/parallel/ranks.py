@@ -49,7 +49,7 @@ from mac_runner.nano.runner import ModelRunner, Prepared
 class Joined:
     """The other ranks of a model where a launcher has started them all; they reach rank 0 at `address`.
 
-    `device` is the number of rank 0's GPU.
+    `device` is the number of rank 0's GPU. Without `members` rank 0 starts the others.
     """
 
     members: Sequence[Member] = ()
@@ -57,13 +57,16 @@ class Joined:
     device: int | None = None
 
 
+NONE_JOINED = Joined()
+
+
 def make_runner(
-    config: EngineConfig, model_config: ModelConfig, directory: Path, num_threads: int, joined: Joined | None = None
+    config: EngineConfig, model_config: ModelConfig, directory: Path, num_threads: int, joined: Joined
 ) -> ModelRunner:
     """What an engine computes with, ready for its first batch. Raises NanoError."""
     if config.tensor_parallel_size > 1:
         return ParallelRunner(config, model_config, directory, num_threads, joined)
-    runner = ModelRunner(config, model_config, Shard(device=joined.device if joined is not None else None))
+    runner = ModelRunner(config, model_config, Shard(device=joined.device))
     runner.replace(runner.load(directory))
     runner.open_store(runner.count_blocks())
     return runner
@@ -73,22 +76,17 @@ class ParallelRunner(ModelRunner):
     """The first of `tensor_parallel_size` ranks: what it is asked to do, all do."""
 
     def __init__(
-        self,
-        config: EngineConfig,
-        model_config: ModelConfig,
-        directory: Path,
-        num_threads: int,
-        joined: Joined | None = None,
+        self, config: EngineConfig, model_config: ModelConfig, directory: Path, num_threads: int, joined: Joined
     ) -> None:
         size = config.tensor_parallel_size
         require_divisible(model_config, size)
         state_dict = read_state_dict(directory)
         check_state_dict(state_dict, model_config)
-        super().__init__(config, model_config, Shard(0, size, joined.device if joined is not None else None))
-        self._address = LOCAL if joined is None else joined.address
-        is_here = joined is None or all(member.shares_memory for member in joined.members)
+        super().__init__(config, model_config, Shard(0, size, joined.device))
+        self._address = joined.address
+        is_here = all(member.shares_memory for member in joined.members)
         gathers_in_memory = _gathers_in_memory(config, self.device, is_here=is_here)
-        others = [start("rank", rank, num_threads) for rank in range(1, size)] if joined is None else joined.members
+        others = joined.members or [start("rank", rank, num_threads) for rank in range(1, size)]
         self._ranks = Workers(others, is_together=True)
         self._steps = StepDigests()
         self._installed = 0

@@ -28,6 +28,7 @@ from mac_runner.nano.errors import DivergenceError, RequestError
 from mac_runner.nano.mailbox import Mailbox
 from mac_runner.nano.parallel.group import PeerLostError, Shard, TorchPeers, join_store, own_address
 from mac_runner.nano.parallel.members import LOOK_S
+from mac_runner.nano.parallel.ranks import NONE_JOINED
 from mac_runner.nano.parallel.rendezvous import Rendezvous
 from mac_runner.nano.parallel.worker import Worker
 from mac_runner.nano.parallel.world import World
@@ -109,7 +110,7 @@ class Replica(Worker):
         """
         if rendezvous is None and world is not None:
             rendezvous = Rendezvous(world, is_child=True)
-        joined = rendezvous.joined_ranks() if rendezvous is not None else None
+        joined = rendezvous.joined_ranks() if rendezvous is not None else NONE_JOINED
         self.engine = InferenceEngine(replace(config, model_path=model_path or config.model_path), joined)
         super().__init__(connection, self.engine.prepare_weights)
         self._number = number
