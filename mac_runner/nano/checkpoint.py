@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,6 +146,11 @@ def model_files(directory: Path) -> list[Path]:
     """The files that decide what a model computes: its weights, shape, tokenizer and templates."""
     others = (path for pattern in _PATTERNS for path in directory.glob(pattern) if path.suffix != ".safetensors")
     return [*sorted(others), *_files(directory)]
+
+
+def file_stats(directory: Path) -> dict[str, os.stat_result]:
+    """The size, times and the like of each file in a directory, by name and in order."""
+    return {path.name: path.stat() for path in sorted(directory.iterdir()) if path.is_file()}
 
 
 def file_digest(path: Path) -> str:

@@ -28,7 +28,7 @@ from typing import Any, Literal, NamedTuple
 
 from mac_runner.nano.architecture import check_state_dict, expected_shapes, read_model_config
 from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats
-from mac_runner.nano.checkpoint import StateDict, find_model
+from mac_runner.nano.checkpoint import StateDict, file_stats, find_model
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.cpu.threads import threads_each
 from mac_runner.nano.errors import RankFailedError, ReplicaLostError
@@ -523,8 +523,7 @@ def replica_config(config: EngineConfig) -> EngineConfig:
 
 def _stamps(directory: Path) -> set[tuple[str, int, int]]:
     """The files of a model by name, size and time: another one would be other weights."""
-    found = ((path.name, path.stat()) for path in directory.iterdir() if path.is_file())
-    return {(name, stat.st_size, stat.st_mtime_ns) for name, stat in found}
+    return {(name, stat.st_size, stat.st_mtime_ns) for name, stat in file_stats(directory).items()}
 
 
 def _wake(events: SimpleQueue[tuple[Member, object] | None], _: Future[Any]) -> None:

@@ -25,6 +25,7 @@ from pydantic import Field
 from mac_runner.nano.architecture import ModelConfig, expected_shapes
 from mac_runner.nano.async_engine import AsyncEngine, RequestStream
 from mac_runner.nano.base_engine import BaseEngine
+from mac_runner.nano.checkpoint import file_stats
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import InvalidRequestError, NanoError, PromptTooLongError
 from mac_runner.nano.parallel.world import ALONE, World
@@ -72,17 +73,16 @@ class ModelCard:
 
 def card_of(engine: BaseEngine, name: str | None) -> ModelCard:
     """The card of a loaded model; its name is by default that of its directory, or the one on the hub."""
-    files = sorted(path for path in engine.directory.iterdir() if path.is_file())
-    stats = [(path.name, path.stat()) for path in files]
-    marks = "\n".join(f"{file} {stat.st_size} {stat.st_mtime_ns}" for file, stat in stats)
+    stats = file_stats(engine.directory)
+    marks = "\n".join(f"{file} {stat.st_size} {stat.st_mtime_ns}" for file, stat in stats.items())
     given = engine.config.model_path
     directory = Path(given).expanduser()
     return ModelCard(
         name=name or (directory.resolve().name if directory.is_dir() else given),
         num_parameters=sum(prod(shape) for shape in expected_shapes(engine.model_config).values()),
         context_tokens=engine.max_model_len,
-        size_bytes=sum(stat.st_size for file, stat in stats if file.endswith(".safetensors")),
-        changed_unix_s=max((stat.st_mtime for _, stat in stats), default=0.0),
+        size_bytes=sum(stat.st_size for file, stat in stats.items() if file.endswith(".safetensors")),
+        changed_unix_s=max((stat.st_mtime for stat in stats.values()), default=0.0),
         digest=hashlib.sha256(marks.encode()).hexdigest(),
         template=(engine.tokenizer.chat_template or "") if engine.tokenizer is not None else "",
         shape=engine.model_config,
