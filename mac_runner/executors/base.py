@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError
@@ -35,9 +35,6 @@ from mac_runner.plan import AutoShard
 from mac_runner.printable import counted
 from mac_runner.store.layout import SUBMIT
 from mac_runner.store.machine import Machine, is_network
-
-if TYPE_CHECKING:
-    import asyncio
 
 DONE: Final = (0, 1)
 BAD_INPUT: Final = 2
