@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
-from graphlib import TopologicalSorter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from benchmarks.house import circles_among
 
 PACKAGE = Path(__file__).parents[1] / "mac_runner"
 
@@ -335,26 +336,7 @@ def test_room_imports_and_does_what_it_may_and_nothing_else(room: str) -> None:
 )
 def test_files_that_belong_together_import_one_another_in_no_circle(places: tuple[str, ...]) -> None:
     """Imports for the type checker alone count too: who reads the one file needs the other."""
-    files = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
-    inside = {
-        name.removesuffix(".__init__"): path
-        for name, path in files.items()
-        if str(path.relative_to(PACKAGE)).startswith(places)
-    }
-    graph = {name: {_file_of(imported, inside) for imported in _imported(path)} - {""} for name, path in inside.items()}
-
-    TopologicalSorter(graph).prepare()  # Raises CycleError, which names the circle.
-
-
-def _imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def _file_of(name: str, files: Mapping[str, Path]) -> str:
-    """The file in which a dotted path ends, of which the last part may be a name inside it; "" for one elsewhere."""
-    return next((path for path in (name, name.rpartition(".")[0]) if path in files), "")
+    assert circles_among(*places) == []
 
 
 def test_lists_for_tests_name_nothing_that_no_test_takes() -> None:
