@@ -18,6 +18,7 @@ from mac_runner.environments.base import Policy, player_of
 from mac_runner.errors import ConfigError, ConversationError, boundary
 from mac_runner.extras import install_command
 from mac_runner.section import IDENTITY, Section
+from mac_runner.spec import ENVIRONMENT_KEY
 from mac_runner.types import Lineup, Task, stable_hash
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def need_package(package: str, extra: str, environment: str) -> None:
     """Raises ConfigError with the command that installs it, where a package is missing."""
     if find_spec(package) is None:
         raise ConfigError.at(
-            ("conversation_config", "environment"),
+            ENVIRONMENT_KEY,
             f"{environment!r} needs the package {package}, which is not installed; `{install_command(extra)}` installs "
             "it",
         )

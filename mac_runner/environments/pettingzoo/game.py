@@ -22,9 +22,9 @@ from mac_runner.environments.generators.table import Ask
 from mac_runner.environments.reading import Problem
 from mac_runner.errors import ConfigError, ConversationError, boundary
 from mac_runner.section import IDENTITY, Listed, Text
+from mac_runner.spec import ENVIRONMENT_KEY
 from mac_runner.types import JsonValue, Reply, stable_hash
 
-KEY: Final = ("conversation_config", "environment")
 _LIBRARY: Final = "pettingzoo"
 VALUES_MAX: Final = 2_000
 """The largest observation that is written out."""
@@ -52,7 +52,7 @@ def module_of(game: str) -> Any:
         raise ConfigError(
             f"pettingzoo:{game}: the module {module.__name__} has no function env(); "
             "name a module with PettingZoo's AEC interface",
-            key=KEY,
+            key=ENVIRONMENT_KEY,
         )
     return module
 
@@ -222,7 +222,7 @@ class PettingzooGame:
             raise ConfigError(
                 f"pettingzoo:{self._name}: the actions of {agent} are {space}; only numbered actions (Discrete) "
                 "can be chosen in words",
-                key=KEY,
+                key=ENVIRONMENT_KEY,
             )
         first, count = int(space.start), int(space.n)
         mask = observation.get("action_mask") if isinstance(observation, Mapping) else None
@@ -251,7 +251,7 @@ class PettingzooGame:
             raise ConfigError(
                 f"pettingzoo:{self._name}: its observations have more than {VALUES_MAX} numbers, too many for a "
                 "prompt; where the game draws itself in text (render mode `ansi`), write `settings: {show: render}`",
-                key=KEY,
+                key=ENVIRONMENT_KEY,
             )
         return words
 

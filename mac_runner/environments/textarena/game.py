@@ -23,9 +23,9 @@ from mac_runner.environments.adapters.environment import Opener, quiet
 from mac_runner.environments.adapters.game import Asked, Heard, Move, Result
 from mac_runner.errors import ConfigError, ConversationError, boundary
 from mac_runner.problems import suggestion
+from mac_runner.spec import ENVIRONMENT_KEY
 from mac_runner.types import JsonValue
 
-KEY: Final = ("conversation_config", "environment")
 _VERSIONED: Final = re.compile(r"(.+?)-v(\d+)")
 _PLAYERS_MAX: Final = 20
 
@@ -43,7 +43,8 @@ def full_name(game: str) -> str:
     base = game.partition("-")[0]
     variants = [name for match, name in named if match[1].casefold() == base.casefold()]
     raise ConfigError(
-        f"conversation_config.environment: TextArena has no game {game!r}{suggestion(game, variants or plain)}", key=KEY
+        f"conversation_config.environment: TextArena has no game {game!r}{suggestion(game, variants or plain)}",
+        key=ENVIRONMENT_KEY,
     )
 
 
@@ -142,7 +143,7 @@ def _find_data(names: str | list[str], **_how: object) -> bool:
             raise ConfigError(
                 f"the game needs the NLTK data {name!r}, which is not on this machine, and a run downloads nothing; "
                 f"`python -m nltk.downloader {name}` gets it",
-                key=KEY,
+                key=ENVIRONMENT_KEY,
             )
     return True
 
@@ -151,7 +152,7 @@ def _refuse_judge(*_arguments: object, **_keywords: object) -> None:
     raise ConfigError(
         "the game asks a language model of its own over the network (OpenRouter), so a run of it could not be "
         "replayed; choose another game",
-        key=KEY,
+        key=ENVIRONMENT_KEY,
     )
 
 
