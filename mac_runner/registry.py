@@ -666,19 +666,23 @@ def write_settings(settings: Settings) -> JsonObject:
     return values
 
 
-def ignored_settings(experiment: Experiment, keys: Mapping[str, str]) -> Iterator[Problem]:
-    """Settings of agent definitions that change nothing in the environment of `experiment`.
+def ignored_settings(keys: Mapping[str, str]) -> Callable[[Experiment, object], Iterator[Problem]]:
+    """For `EnvironmentSpec.ignored`: settings of agent definitions that change nothing in an environment.
 
     Every agent there has the role of its spec. `keys` are the ignored ones, dotted, with what to do instead.
     """
-    role = experiment.spec.role
-    where = f"changes nothing in the environment {experiment.conversation_config.environment!r}"
-    for index, agent in enumerate(experiment.agent_definitions):
-        path = ("agent_definitions", index)
-        if agent.role != role:
-            yield Problem((*path, "role"), f"found {agent.role!r}, which {where}; allowed: {role}")
-        written = agent.model_dump(exclude_defaults=True)
-        for key, instead in keys.items():
-            section, _, name = key.rpartition(".")
-            if name in (written.get(section, {}) if section else written):
-                yield Problem((*path, *key.split(".")), f"{where}; {instead}")
+
+    def ignored(experiment: Experiment, _settings: object) -> Iterator[Problem]:
+        role = experiment.spec.role
+        where = f"changes nothing in the environment {experiment.conversation_config.environment!r}"
+        for index, agent in enumerate(experiment.agent_definitions):
+            path = ("agent_definitions", index)
+            if agent.role != role:
+                yield Problem((*path, "role"), f"found {agent.role!r}, which {where}; allowed: {role}")
+            written = agent.model_dump(exclude_defaults=True)
+            for key, instead in keys.items():
+                section, _, name = key.rpartition(".")
+                if name in (written.get(section, {}) if section else written):
+                    yield Problem((*path, *key.split(".")), f"{where}; {instead}")
+
+    return ignored

@@ -141,7 +141,7 @@ SPEC = EnvironmentSpec(
     description="Settings of the environment `echo`.",
     build=EchoEnvironment,
     role="participant",
-    ignored=lambda experiment, _settings: ignored_settings(experiment, _IGNORED),
+    ignored=ignored_settings(_IGNORED),
     needs="rounds",
     reward_names=(),
 )

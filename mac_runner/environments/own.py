@@ -87,7 +87,7 @@ def _spec_of_class(name: str, kind: type[Any]) -> EnvironmentSpec[Any]:
             rewards=getattr(kind, "rewards", None),
         ),
         role="player",
-        ignored=lambda experiment, _settings: ignored_settings(experiment, _IGNORED),
+        ignored=ignored_settings(_IGNORED),
     )
 
 

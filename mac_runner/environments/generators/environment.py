@@ -231,7 +231,7 @@ def generator_spec(
         needs=needs,
         check=check,
         role="player",
-        ignored=lambda experiment, _settings: ignored_settings(experiment, _IGNORED),
+        ignored=ignored_settings(_IGNORED),
         honours=("system",),
         results=game.results,
     )

@@ -31,7 +31,7 @@ def spec_of(game: str) -> EnvironmentSpec[PettingzooConfig]:
         build=lambda experiment: _build(experiment, game),
         check=_check,
         role="player",
-        ignored=lambda experiment, _settings: ignored_settings(experiment, IGNORED),
+        ignored=ignored_settings(IGNORED),
         reward_names=("won", "rewards"),
     )
 

@@ -30,7 +30,7 @@ def spec_of(game: str) -> EnvironmentSpec[TextarenaConfig]:
         description="Settings of a game of TextArena.",
         build=lambda experiment: _build(experiment, game),
         role="player",
-        ignored=lambda experiment, _settings: ignored_settings(experiment, IGNORED),
+        ignored=ignored_settings(IGNORED),
         reward_names=("won", "rewards"),
     )
 

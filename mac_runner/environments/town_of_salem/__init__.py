@@ -80,10 +80,6 @@ def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
             yield Problem(("game", "calendar", key), text)
 
 
-def _ignored(experiment: Experiment, _game: GameConfig) -> Iterator[Problem]:
-    return ignored_settings(experiment, _IGNORED)
-
-
 def _idle(experiment: Experiment, game: GameConfig) -> Mapping[str, str]:
     if game.casting is None:
         return {}
@@ -119,7 +115,7 @@ SPEC = EnvironmentSpec(
     build=_build,
     role=ROLE,
     check=_check,
-    ignored=_ignored,
+    ignored=ignored_settings(_IGNORED),
     idle=_idle,
     variants=_variants,
     design=_design,
