@@ -30,7 +30,6 @@ from typing import Final, Protocol
 
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError
-from mac_runner.fleet.engine_process import LaneProcess
 from mac_runner.plan import AutoShard
 from mac_runner.printable import counted
 from mac_runner.store.layout import SUBMIT
@@ -190,6 +189,9 @@ class Keeper:
 
     async def _play(self) -> tuple[int | None, str]:
         """Run the worker once. Returns its status, and how it ended in words."""
+        # Here, since who only submits a job, or merges runs, needs neither engines nor their HTTP library.
+        from mac_runner.fleet.engine_process import LaneProcess
+
         try:
             process = await LaneProcess.start(self.argv, self.environment, self.log)
         except OSError as fault:
