@@ -146,23 +146,26 @@ def resampled(run: Run, resampling: int = 0) -> Resampled:
     return Resampled(recorded_conversations(run), resampling)
 
 
-def blocks_of(drawn: Resampled, setup: Setup, run: Run, task: Task) -> tuple[set[int], Conversation]:
+@pytest.fixture(scope="module")
+def common(run: Run, setup: Setup) -> frozenset[int]:
+    """The blocks of the prompts by which the recorded conversations begin."""
+    prompts = beginnings(recorded_conversations(run), setup.environment())
+    return frozenset(block for prompt in prompts for block in chain_of(prompt, 1.0))
+
+
+def blocks_of(drawn: Resampled, setup: Setup, common: frozenset[int], task: Task) -> tuple[set[int], Conversation]:
     """The blocks of all prompts of a planned conversation, played to its end, and the conversation."""
-    environment = setup.environment()
-    shared = {
-        block for prompt in beginnings(recorded_conversations(run), environment) for block in chain_of(prompt, 1.0)
-    }
-    conversation, found = environment.open(task), set[int]()
+    conversation, found = setup.environment().open(task), set[int]()
     while turns := conversation.turns():
         turn = turns[0]
         prompt = conversation.prompt(turn)
-        found |= set(chain_of(prompt, 1.0, mark=task.task_id, common=frozenset(shared)))
+        found |= set(chain_of(prompt, 1.0, mark=task.task_id, common=common))
         request = Request(conversation=task.task_id, turn=turn, prompt=prompt, sampling=Sampling(max_tokens=9))
         conversation.receive(turn, drawn.reply(request))
     return found, conversation
 
 
-def test_planned_conversations_are_recorded_ones_to_their_ends(run: Run, setup: Setup) -> None:
+def test_planned_conversations_are_recorded_ones_to_their_ends(run: Run, setup: Setup, common: frozenset[int]) -> None:
     drawn = resampled(run)
     names = {task.task_id for task in setup.tasks()}
     outcomes = [run.transcript(row["task_id"])["outcome"] for row in run.rows()]  # type: ignore[arg-type]
@@ -171,17 +174,19 @@ def test_planned_conversations_are_recorded_ones_to_their_ends(run: Run, setup: 
 
     assert {task.task_id for task in tasks} < names
     for task in tasks:
-        assert blocks_of(drawn, setup, run, task)[1].outcome in outcomes
+        assert blocks_of(drawn, setup, common, task)[1].outcome in outcomes
 
 
-def test_copies_share_no_more_of_their_prompts_than_different_conversations(run: Run, setup: Setup) -> None:
+def test_copies_share_no_more_of_their_prompts_than_different_conversations(
+    run: Run, setup: Setup, common: frozenset[int]
+) -> None:
     drawn = resampled(run)
     tasks = list(drawn.tasks(setup.tasks[:40])())
     seeds = Counter(task.seed for task in tasks)
     copied = [task for task in tasks if task.seed == seeds.most_common(1)[0][0]]
     other = next(task for task in tasks if task.seed != copied[0].seed and task.material == copied[0].material)
 
-    own, copy, different = (blocks_of(drawn, setup, run, task)[0] for task in (copied[0], copied[1], other))
+    own, copy, different = (blocks_of(drawn, setup, common, task)[0] for task in (copied[0], copied[1], other))
 
     assert len(own) > 5 * BLOCK_TOKENS
     assert len(own & copy) <= len(own & different) + 2
@@ -197,12 +202,12 @@ def test_a_resampling_draws_from_other_conversations_and_always_the_same(run: Ru
     assert seeds(1) == seeds(1) != seeds(2)
 
 
-def test_a_turn_that_was_not_recorded_is_refused(run: Run, setup: Setup) -> None:
+def test_a_turn_that_was_not_recorded_is_refused(run: Run, setup: Setup, common: frozenset[int]) -> None:
     drawn = Resampled([Recorded(one.task, {}) for one in recorded_conversations(run)])
     (task,) = drawn.tasks(setup.tasks[:1])()
 
     with pytest.raises(RequestRefusedError, match="has no turn"):
-        blocks_of(drawn, setup, run, task)
+        blocks_of(drawn, setup, common, task)
 
 
 def test_a_run_shows_the_step_model_of_its_engine_and_its_tokens(run: Run) -> None:
