@@ -47,7 +47,9 @@ class House(NamedTuple):
 
 def read_house(root: Path = ROOT) -> House:
     """Read the package below `root`."""
-    modules = _modules(root)
+    paths = {path.relative_to(root).as_posix(): path for path in sorted((root / "mac_runner").rglob("*.py"))}
+    known = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name for name in paths}
+    modules = {name: _module(name, path.read_text("utf-8"), known) for name, path in paths.items()}
     code, rooms = Counter[str](), dict[str, set[str]]()
     for name, module in modules.items():
         code[module.room] += module.code
@@ -58,20 +60,6 @@ def read_house(root: Path = ROOT) -> House:
     chain, circles = _height({name: module.uses for name, module in modules.items()})
     floors, _ = _height(rooms)
     return House(modules, code, chain, floors, circles)
-
-
-def circles_among(*beginnings: str) -> list[list[str]]:
-    """The circles of the files whose paths below the package begin so, imports of other files left out."""
-    return _height({name: module.uses for name, module in _modules(ROOT, beginnings).items()})[1]
-
-
-def _modules(root: Path, beginnings: tuple[str, ...] = ("",)) -> dict[str, Module]:
-    """Files of the package by their paths below `root`, with what they import of one another."""
-    package = root / "mac_runner"
-    files = {path.relative_to(package).as_posix(): path for path in sorted(package.rglob("*.py"))}
-    paths = {f"{package.name}/{name}": path for name, path in files.items() if name.startswith(beginnings)}
-    known = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name for name in paths}
-    return {name: _module(name, path.read_text("utf-8"), known) for name, path in paths.items()}
 
 
 def _module(name: str, text: str, known: Mapping[str, str]) -> Module:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks.house import circles_among
+from benchmarks.house import read_house
 
 PACKAGE = Path(__file__).parents[1] / "mac_runner"
 
@@ -327,16 +327,9 @@ def test_room_imports_and_does_what_it_may_and_nothing_else(room: str) -> None:
     assert libraries == {name for name, rooms in USERS.items() if room in rooms}
 
 
-@pytest.mark.parametrize(
-    "places",
-    [
-        ("environments/town_of_salem/",),
-        ("compared.py", "flat.py", "intervals.py", "measures.py", "paired.py", "results.py"),
-    ],
-)
-def test_files_that_belong_together_import_one_another_in_no_circle(places: tuple[str, ...]) -> None:
+def test_files_import_one_another_in_no_circle() -> None:
     """Imports for the type checker alone count too: who reads the one file needs the other."""
-    assert circles_among(*places) == []
+    assert read_house().circles == []
 
 
 def test_lists_for_tests_name_nothing_that_no_test_takes() -> None:
