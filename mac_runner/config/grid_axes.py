@@ -272,7 +272,7 @@ class _Builder:
             self.problems.append(Problem(here, str(fault)))
             return None
         for fixed, reason in _FIXED.items():
-            if path[: len(fixed)] == fixed or path == fixed[: len(path)]:
+            if related(path, fixed):
                 self.problems.append(Problem(here, f"cannot vary: {reason}"))
                 return None
         is_placed = any(place[: len(path)] == path for place, _ in self._draft.placed)
@@ -296,6 +296,11 @@ def _called(values: Sequence[JsonValue] | _Values, here: KeyPath) -> Iterator[tu
         yield from ((value, _Cell(value, (*here, place))) for place, value in enumerate(values))
 
 
+def related(one: KeyPath, other: KeyPath) -> bool:
+    """Whether one key is the other, or holds it."""
+    return one[: len(other)] == other[: len(one)]
+
+
 def _clashes(axes: Sequence[Axis], section: GridSection, draft: Draft) -> Iterator[Problem]:
     """Keys that two places of the grid set, and columns that two axes share."""
     owners: dict[KeyPath, KeyPath] = {}
@@ -303,7 +308,7 @@ def _clashes(axes: Sequence[Axis], section: GridSection, draft: Draft) -> Iterat
     for axis in axes:
         for path in (setting.path for setting in axis.points[0].settings):
             for other, owner in owners.items():
-                if path[: len(other)] == other[: len(path)]:
+                if related(path, other):
                     yield Problem(axis.key, f"sets {dotted(path)}, and {dotted(owner)} sets {dotted(other)}")
             owners[path] = axis.key
         for column in axis.columns:

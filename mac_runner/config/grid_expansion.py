@@ -27,6 +27,7 @@ from mac_runner.config.grid_axes import (
     Point,
     Setting,
     axes_of,
+    related,
     section_of,
     too_many,
 )
@@ -323,7 +324,10 @@ _PIECE: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
 def derived(draft: Draft, templates: Mapping[str, str]) -> Draft:
     """`draft` with every derived key. Raises ConfigError for an unknown placeholder and for keys in a circle."""
     needs = {key: _placeholders(draft, key, template) for key, template in templates.items()}
-    graph = {key: [other for other in needs if any(_is_related(need, other) for need in needs[key])] for key in needs}
+    graph = {
+        key: [other for other in needs if any(related(_spelt(need), _spelt(other)) for need in needs[key])]
+        for key in needs
+    }
     try:
         order = [*TopologicalSorter(graph).static_order()]
     except CycleError as fault:
@@ -388,10 +392,9 @@ def _placeholders(draft: Draft, key: str, template: str) -> tuple[str, ...]:
     return tuple(piece[1] for piece in pieces if piece[1] is not None)
 
 
-def _is_related(one: str, other: str) -> bool:
-    """Whether one key is the other, or holds it; a short key is the one it stands for."""
-    one, other = (dotted(SHORT.get(key, (key,))) for key in (one, other))
-    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+def _spelt(key: str) -> KeyPath:
+    """The parts of a key as it is spelt; those of the key in full where it is a short one."""
+    return SHORT.get(key, tuple(key.split(".")))
 
 
 def _refused(draft: Draft, key: str, text: str) -> Exception:
