@@ -18,7 +18,7 @@ from mac_runner.config.experiment import Experiment
 from mac_runner.config.validation import complaints
 from mac_runner.errors import ConfigError, boundary
 from mac_runner.plugins import Code, PluginKind, installed_plugins, place_of
-from mac_runner.problems import MaterialError, Problem, suggestion
+from mac_runner.problems import MaterialError, Problem, dotted, suggestion
 from mac_runner.registry import (
     BACKENDS,
     ENVIRONMENTS,
@@ -34,7 +34,7 @@ from mac_runner.registry import (
     write_settings,
 )
 from mac_runner.rewards import REWARD
-from mac_runner.section import KeyPath, Opener, runtime_keys
+from mac_runner.section import KeyPath, NoSettings, Opener, Settings, runtime_keys
 from mac_runner.spec import ENVIRONMENT_KEY, MODELS, PLUGINS, SETTINGS, MetricCode, PluginCode
 from mac_runner.types import JsonObject, JsonValue
 
@@ -73,9 +73,10 @@ class NamedCode:
             value[SETTINGS] = settings
         return value
 
-    def add(self, path: KeyPath, name: str, code: Code, **more: JsonValue) -> None:
-        """Record the code of a name at a path of the file."""
-        values = {**_recorded(PluginCode, code), **more}
+    def add(self, path: KeyPath, name: str, code: Code, settings: type[Settings] = NoSettings) -> None:
+        """Record the code of a name at a path of the file, with the keys of its settings that change no result."""
+        values = _recorded(PluginCode, code)
+        values["runtime_settings"] = [dotted(key) for key in runtime_keys(settings)]
         known = self._found.setdefault(name, values)
         if known["sha256"] != values["sha256"]:
             text = f"{name!r} names other code elsewhere in the file; write one of the two as package.module:Name"
@@ -97,9 +98,8 @@ class NamedCode:
         if loaded is None:
             return None
         self._reward_names = loaded.spec.reward_names
-        settings, model = self._settings((SETTINGS,), f"environment {name!r}", loaded.spec, given), loaded.spec.settings
-        runtime: list[JsonValue] = [".".join(map(str, path)) for path in runtime_keys(model)]
-        self.add(ENVIRONMENT_KEY, name, loaded.code, runtime_settings=runtime)
+        settings = self._settings((SETTINGS,), f"environment {name!r}", loaded.spec, given)
+        self.add(ENVIRONMENT_KEY, name, loaded.code, loaded.spec.settings)
         return settings
 
     def _settings(
@@ -148,8 +148,7 @@ class NamedCode:
         spec, given = loaded.spec, definition.get(SETTINGS)
         before = len(self.problems)
         settings = self._settings((*path, SETTINGS), f"backend {name!r}", spec, given)
-        runtime: list[JsonValue] = [".".join(map(str, key)) for key in runtime_keys(spec.settings)]
-        self.add((*path, "backend"), name, loaded.code, runtime_settings=runtime)
+        self.add((*path, "backend"), name, loaded.code, spec.settings)
         if len(self.problems) > before:
             return None
         can = spec.constrains(read_settings(spec, settings or {}))
