@@ -484,19 +484,19 @@ class ModelDefinition(Section):
     @property
     def has_settings(self) -> bool:
         """Whether the section of its backend is there; that of a plug-in may be left out."""
-        return self.backend not in BACKENDS or getattr(self, section_key(self.backend)) is not None
+        return self.backend not in BACKENDS or getattr(self, self.settings_key) is not None
 
     @property
     def backend_settings(self) -> Any:
         """What sets up its backend: a section, or the model of a plug-in."""
         if self.backend in BACKENDS:
-            return getattr(self, section_key(self.backend))
+            return getattr(self, self.settings_key)
         return read_settings(self.spec, self.settings or {})
 
     def with_settings(self, settings: Settings) -> ModelDefinition:
         """The same definition with other settings of its backend."""
         value = settings if self.backend in BACKENDS else write_settings(settings)
-        return self.model_copy(update={section_key(self.backend): value})
+        return self.model_copy(update={self.settings_key: value})
 
 
 class Experiment(Section):

@@ -73,7 +73,7 @@ def _backend_sections(name: str, definition: ModelDefinition) -> Iterator[Proble
     path = ("model_definitions", name)
     if definition.backend in BACKENDS and definition.settings is not None:
         text = f"sets up a backend that is not built in; {definition.backend!r} has the section"
-        yield Problem((*path, "settings"), f"{text} {section_key(definition.backend)}; leave it out")
+        yield Problem((*path, "settings"), f"{text} {definition.settings_key}; leave it out")
     for backend in BACKENDS:
         key = section_key(backend)
         is_given = getattr(definition, key) is not None
@@ -81,7 +81,7 @@ def _backend_sections(name: str, definition: ModelDefinition) -> Iterator[Proble
             yield Problem((*path, key), f"is missing; the backend {backend!r} is set up by it")
         elif backend != definition.backend and is_given:
             text = f"belongs to another backend; this entry has the backend {definition.backend!r}"
-            yield Problem((*path, key), f"{text}, set up by {section_key(definition.backend)}")
+            yield Problem((*path, key), f"{text}, set up by {definition.settings_key}")
         elif backend == definition.backend:
             for below, text in definition.spec.check(definition.backend_settings):
                 yield Problem((*path, key, *below), text)
