@@ -102,7 +102,7 @@ def test_two_agents_of_one_engine_think_and_do_not(lab: Lab, at_once: AtOnce, ba
 
 @pytest.mark.ci
 def test_clients_of_servers_are_loaded_for_no_other_experiment(lab: Lab) -> None:
-    program = "import sys, mac_runner.cli; sys.exit(len({'aiohttp', 'anthropic'} & {*sys.modules}))"
+    program = "import sys, mac_runner.cli.play; sys.exit(len({'aiohttp', 'anthropic'} & {*sys.modules}))"
 
     assert lab.start(program=(sys.executable, "-c", program)).wait() == 0
 
