@@ -222,6 +222,7 @@ class _Planned:
         }
         self._environments = {setup.slug: setup.environment() for setup in chosen.setups}
         self._recorded = {setup.slug: self._recorded_of(setup, runs) for setup in chosen.setups}
+        self._beginnings = {slug: beginnings(found, self._environments[slug]) for slug, found in self._recorded.items()}
 
     def study(self, lanes: int | None, slots: int | None, resampling: int = 0) -> Study:
         """The study on engines of this size; None for what the experiment has."""
@@ -283,11 +284,11 @@ class _Planned:
 
     def _load(self, setup: Setup, resampling: int) -> Load:
         environment, recorded = self._environments[setup.slug], self._recorded[setup.slug]
-        tasks, first_prompts = setup.tasks, tuple[Prompt, ...]()
+        tasks = setup.tasks
         replies: ReplySource
         if recorded:
             drawn = Resampled(recorded, resampling)
-            tasks, replies, first_prompts = drawn.tasks(tasks), drawn.reply, beginnings(recorded, environment)
+            tasks, replies = drawn.tasks(tasks), drawn.reply
         else:
             replies = self._scripted(setup, environment)
             if resampling:
@@ -302,7 +303,7 @@ class _Planned:
             recorder=Unrecorded(),
             retry=setup.experiment.retry_config,
         )
-        return Load(source=source, tasks=tasks, replies=replies, beginnings=first_prompts)
+        return Load(source=source, tasks=tasks, replies=replies, beginnings=self._beginnings[setup.slug])
 
     def _recorded_of(self, setup: Setup, runs: Sequence[Run]) -> list[Recorded]:
         """The conversations of the calibration that are of this very experiment; none where a player is asked for."""
