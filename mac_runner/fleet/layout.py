@@ -409,13 +409,10 @@ def lay_out(
         raise LayoutError(problems)
     numbers = ports.take(len(lanes)) if config.first_port is None else tuple(range(config.first_port, _PORT_MAX + 1))
     placed = tuple(replace(lane, port=port) for lane, port in zip(lanes, numbers, strict=False))
-    places = {lane.place.number: lane.place for lane in placed} | {
-        one.place.number: one.place for one in layout.shelves
-    }
     return FleetPlan(
         config=config,
         models=dict(models),
-        places=tuple(places[number] for number in sorted(places)),
+        places=tuple(shelf.place for shelf in layout.shelves),
         lanes=placed,
         notes=(*found.notes, *layout.notes()),
         ports=ports,
