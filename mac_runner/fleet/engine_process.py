@@ -25,7 +25,7 @@ from yarl import URL
 from mac_runner.backends.fleet import filled, flag_of, vllm_program
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.http.answer import Answer, SendingError, encoded
-from mac_runner.backends.http.client import HttpClient
+from mac_runner.backends.http.client import HttpClient, beside_v1
 from mac_runner.backends.http.stall import Figures, Tokens, figures_of
 from mac_runner.backends.redaction import Redactor
 from mac_runner.clock import Clock
@@ -344,7 +344,7 @@ class EngineClient:
             raise EngineRefusedError(f"GET {base_url}/models: the answer lists no models") from fault
 
     async def figures(self, base_url: str) -> Figures:
-        return figures_of(await self.get(base_url.removesuffix("/v1") + "/metrics"))
+        return figures_of(await self.get(beside_v1(base_url, "/metrics")))
 
     async def _body(self, what: str, sending: Awaitable[Answer]) -> bytes:
         try:
@@ -494,7 +494,7 @@ class LaneEngine:
             await self.stop()
 
     def _at(self, path: str) -> str:
-        return self.spec.url.removesuffix("/v1") + path
+        return beside_v1(self.spec.url, path)
 
     async def look(self) -> None:
         """Read its counters; a page that does not come costs the figures."""

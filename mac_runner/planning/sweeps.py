@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from mac_runner import __version__
 from mac_runner.backends.base import Backend
 from mac_runner.backends.factory import backend_on_fleet
+from mac_runner.backends.http.client import beside_v1
 from mac_runner.clock import Clock
 from mac_runner.config import ModelDefinition, Written
 from mac_runner.errors import ConfigError
@@ -255,7 +256,7 @@ async def _version(engine: str, urls: Sequence[str], packages: Sequence[str]) ->
     if urls:
         client = EngineClient()
         try:
-            page = json.loads(await client.get(urls[0].rstrip("/").removesuffix("/v1") + "/version"))
+            page = json.loads(await client.get(beside_v1(urls[0], "/version")))
         except (EngineRefusedError, ValueError):
             return engine
         finally:

@@ -42,6 +42,11 @@ class _HttpRequest(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
+def beside_v1(base_url: str, path: str) -> str:
+    """The address of a page that a server has beside its `/v1`."""
+    return base_url.rstrip("/").removesuffix("/v1") + path
+
+
 @dataclass(slots=True)
 class _Progress:
     """How far a sending came."""

@@ -21,7 +21,7 @@ from yarl import URL
 from mac_runner.backends.base import Backend, uncharged
 from mac_runner.backends.chat_template import ChatShape
 from mac_runner.backends.http.answer import CANARY, Answer, Dialect, SendingError, Standing, page_of, read_answer
-from mac_runner.backends.http.client import HttpClient
+from mac_runner.backends.http.client import HttpClient, beside_v1
 from mac_runner.backends.http.endpoints import (
     CANARY_S_MAX,
     ENDPOINT_STRIKES_MAX,
@@ -606,7 +606,7 @@ class DataPlane(Backend):
 
     async def _beside(self, endpoint: Endpoint, path: str, within_s: float) -> Answer:
         """A page of it that is beside its `/v1`."""
-        return await self._started.get(URL(endpoint.url.rstrip("/").removesuffix("/v1") + path), deadline_s=within_s)
+        return await self._started.get(URL(beside_v1(endpoint.url, path)), deadline_s=within_s)
 
     async def _answers(self, endpoint: Endpoint) -> bool:
         """Whether it answers the canary, whatever its status, or the page in its place."""

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 from yarl import URL
 
 from mac_runner.backends.http.answer import Answer, SendingError, Standing, decode
-from mac_runner.backends.http.client import HttpClient
+from mac_runner.backends.http.client import HttpClient, beside_v1
 from mac_runner.backends.http.errors import ErrorBody, error_body_of
 from mac_runner.backends.redaction import Redactor, bearer
 from mac_runner.backends.updates import KEPT_FILE, Placed, check_against, find_weights, make_place, place, policy_of
@@ -235,7 +235,7 @@ class ServerWeights:
         return decode(answer.body, redactor)
 
     async def _ask(self, url: str, path: str, body: JsonObject | None, deadline_s: float = LOAD_S_MAX) -> Answer:
-        target = URL(url.rstrip("/").removesuffix("/v1") + path)
+        target = URL(beside_v1(url, path))
         # Updates are rare, and may come in another loop than requests: each has connections of its own.
         client = HttpClient(bearer(self._key_of(url)), self._redactor(url))
         try:
