@@ -22,7 +22,7 @@ from typing import Final
 
 from yarl import URL
 
-from mac_runner.backends.fleet import filled, flag_of, vllm_program
+from mac_runner.backends.fleet import filled, flag_of, plain_name, vllm_program
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.http.answer import Answer, SendingError, encoded
 from mac_runner.backends.http.client import HttpClient, beside_v1
@@ -117,7 +117,7 @@ def launch_of(lane: LaneSpec, model: FleetModelConfig, *, vllm: str | None = Non
         if lane.takes_turns:
             flags["enable_sleep_mode"] = True
             environment |= _DEVELOPMENT
-        if "enable_prefix_caching" not in {name.replace("-", "_") for name in model.engine_args}:
+        if "enable_prefix_caching" not in map(plain_name, model.engine_args):
             flags["enable_prefix_caching"] = True
         # The default of `/sleep` is to abort what runs; the lane is drained before, and waiting costs nothing then.
         way = SleepWay(sleep_path="/sleep?level=1&mode=wait", wake_path="/wake_up")

@@ -21,7 +21,7 @@ from math import floor
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from mac_runner.backends.fleet import vllm_program
+from mac_runner.backends.fleet import plain_name, vllm_program
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.nano import missing_packages
 from mac_runner.errors import ConfigError
@@ -156,7 +156,7 @@ def _missing_programs(name: str, model: FleetModelConfig) -> Iterator[Problem]:
 def weight_bytes(model: FleetModelConfig) -> int | None:
     """What the weights of a model in a local directory take in a GPU; None where files do not say it."""
     folder = Path(model.model)
-    if model.engine == "command" or _SHRINKING & {name.replace("-", "_") for name in model.engine_args}:
+    if model.engine == "command" or not _SHRINKING.isdisjoint(map(plain_name, model.engine_args)):
         return None
     for pattern in _WEIGHT_FILES:
         if files := [path for path in folder.glob(pattern) if path.is_file()]:

@@ -109,6 +109,11 @@ def flag_of(name: str) -> str:
     return f"--{head.replace('_', '-')}{dot}{below}"
 
 
+def plain_name(name: str) -> str:
+    """A flag's name as Python would write it, without what it sets inside a mapping."""
+    return name.partition(".")[0].replace("-", "_").removesuffix("+")
+
+
 def _command(settings: FleetModelConfig) -> Iterator[Problem]:
     if not settings.command:
         text = "is missing; the engine 'command' needs its command line, one entry for each argument, with {port}"
@@ -131,11 +136,11 @@ def _command(settings: FleetModelConfig) -> Iterator[Problem]:
 
 
 def _arguments(settings: FleetModelConfig) -> Iterator[Problem]:
-    names = Counter(_plain(name) for name in settings.engine_args)
+    names = Counter(plain_name(name) for name in settings.engine_args)
     for name, value in settings.engine_args.items():
         if flaw := _flaw(name, settings):
             yield Problem(("engine_args", name), flaw)
-        elif names[_plain(name)] > 1:
+        elif names[plain_name(name)] > 1:
             yield Problem(("engine_args", name), "is written twice, with '-' and with '_'; leave one of them out")
         elif isinstance(value, str) and says_secret(name):
             yield Problem(("engine_args", name), _NO_PLACE_FOR_IT)
@@ -145,7 +150,7 @@ def _arguments(settings: FleetModelConfig) -> Iterator[Problem]:
 
 def _flaw(name: str, settings: FleetModelConfig) -> str:
     """Why a key of `engine_args` cannot be a flag of the engine; empty where it can."""
-    plain = _plain(name)
+    plain = plain_name(name)
     if not _FLAG.fullmatch(name):
         return "is no name of a flag; write it without the dashes in front, such as kv_cache_dtype"
     if plain.startswith(_MORE_GPUS):
@@ -164,11 +169,6 @@ def _instead(plain: str) -> str:
     if plain in FleetModelConfig.model_fields:
         return f", and write fleet_config.{plain}"
     return ", and write fleet.first_port" if plain == "port" else ""
-
-
-def _plain(name: str) -> str:
-    """A flag's name as Python would write it, without what it sets inside a mapping."""
-    return name.partition(".")[0].replace("-", "_").removesuffix("+")
 
 
 def _build(request: BackendRequest[FleetModelConfig]) -> Backend:
