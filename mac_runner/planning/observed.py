@@ -69,6 +69,8 @@ class RunCalibration:
     def __init__(self, runs: Sequence[Run], note: Callable[[str], None]) -> None:
         self._runs = runs
         self._note = note
+        self._models: dict[str, Measured] = {}
+        """Those that were fitted: several engines of an experiment may be of one."""
 
     @property
     def client_ms(self) -> float | None:
@@ -103,6 +105,11 @@ class RunCalibration:
 
     def model(self, name: str) -> Measured:
         """What the events say of one model of the runs. Raises ConfigError where they are too few or fit badly."""
+        if name not in self._models:
+            self._models[name] = self._fitted(name)
+        return self._models[name]
+
+    def _fitted(self, name: str) -> Measured:
         seen = self._seen[name]
         stays = [stay for other in self._seen.values() if other.servers & seen.servers for stay in other.stays]
         what = f"model {name} of the run"

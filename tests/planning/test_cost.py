@@ -219,6 +219,12 @@ def test_a_run_shows_the_step_model_of_its_engine_and_its_tokens(run: Run) -> No
     assert set(found.reply_tokens) <= set(range(20, 41))
 
 
+def test_a_model_of_the_run_is_fitted_once_for_all_engines_that_are_of_it(run: Run) -> None:
+    calibration = RunCalibration([run], print)
+
+    assert calibration.model("panel") is calibration.model("panel")
+
+
 NAMES = ("step_ms", "token_ms", "prompt_token_ms", "context_token_ms")
 
 
