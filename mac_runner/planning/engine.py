@@ -6,6 +6,8 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import chain
 from random import Random
 from typing import Final, TypeAlias
 
@@ -111,7 +113,8 @@ class ComputedEngine(Backend):
         self.model = model
         self._loads = loads
         self._clock = SimulatedClock()
-        self._common = {name: self._blocks_of(load.beginnings) for name, load in loads.items()}
+        self._common = cache(self._blocks_of)
+        """By experiment. Of many, an engine may serve one."""
         self.requests = 0
         self.tokens = TokenCount()
 
@@ -123,7 +126,7 @@ class ComputedEngine(Backend):
         room = model.longest - prompt_tokens
         if room <= 0:
             return Reply(text="", finish_reason=FinishReason.OVERFLOW)
-        mark, common = request.conversation if load.beginnings else None, self._common[experiment]
+        mark, common = request.conversation if load.beginnings else None, self._common(experiment)
         sequence = Sequence(
             blocks=chain_of(request.prompt, model.chars_per_token, mark=mark, common=common),
             prompt_tokens=prompt_tokens,
@@ -145,8 +148,10 @@ class ComputedEngine(Backend):
     async def serve(self, request: Request, sequence: Sequence) -> Timing:
         """Let a lane work on the sequence to its end."""
 
-    def _blocks_of(self, prompts: tuple[Prompt, ...]) -> frozenset[int]:
-        return frozenset(block for prompt in prompts for block in chain_of(prompt, self.model.chars_per_token))
+    def _blocks_of(self, experiment: str) -> frozenset[int]:
+        """The blocks of the beginnings of an experiment."""
+        chains = (chain_of(prompt, self.model.chars_per_token) for prompt in self._loads[experiment].beginnings)
+        return frozenset(chain.from_iterable(chains))
 
 
 class AloneEngine(ComputedEngine):
