@@ -35,6 +35,7 @@ _SLOTS_PER_LOOKAHEAD: Final = 8
 S_co = TypeVar("S_co", bound=Settings, covariant=True)
 JSON_OBJECT: Final[Mapping[str, JsonValue]] = MappingProxyType({"type": "object"})
 """The schema of any JSON object. An engine with a setting of its own for that compares by identity."""
+SAMPLING_SETTINGS: Final = frozenset(field.name for field in fields(Sampling))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Unsupported:
     """What an engine cannot do."""
 
     settings: frozenset[str] = frozenset()
-    """Fields of Sampling that it would ignore."""
+    """Fields of Sampling that it would ignore: `SAMPLING_SETTINGS` without those that it obeys."""
     tokens: bool = False
     """Whether it lacks token ids and log-probabilities."""
     remedy: str = "leave it out"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel
 
-from mac_runner.backends.base import Backend, BackendRequest, Unsupported
+from mac_runner.backends.base import SAMPLING_SETTINGS, Backend, BackendRequest, Unsupported
 from mac_runner.errors import (
     BackendError,
     ConfigError,
@@ -45,7 +45,6 @@ from mac_runner.types import (
     PolicySpan,
     Reply,
     Request,
-    Sampling,
     TokenCount,
     TokenTrace,
 )
@@ -53,7 +52,6 @@ from mac_runner.weights import WeightUpdate
 
 ASYNC_CAPACITY: Final = 8
 THREAD_CAPACITY: Final = 1
-_SAMPLING: Final = frozenset(field.name for field in fields(Sampling))
 _SHAPE: Final = "a backend is a class with `generate(self, request)`, or a BackendSpec"
 _PLAYER_SHAPE: Final = "a player is a function `player(view, random)` that returns its reply as text"
 
@@ -183,7 +181,7 @@ def own_spec(plugin: Plugin) -> BackendSpec[Any]:
     packages = _of(value, "packages")
     if isinstance(packages, str) or not all(isinstance(package, str) for package in packages):
         raise refused(f"`packages` is {packages!r}; it is a tuple of names, such as ('torch',)")
-    honours = _names(refused, value, "honours", _SAMPLING)
+    honours = _names(refused, value, "honours", SAMPLING_SETTINGS)
     constrains = _names(refused, value, "constrains", CONSTRAINS_ALL)
     return BackendSpec(
         settings=NoSettings if settings is None else settings,
@@ -216,7 +214,7 @@ def _names(refused: Callable[[str], ConfigError], value: type, name: str, known:
 
 def _build(plugin: Plugin, value: type, honours: frozenset[str], request: BackendRequest[Any]) -> Backend:
     obeys = "leave it out, or, where the backend obeys it, add it to the `honours` of its class"
-    request.refuse(Unsupported(settings=_SAMPLING - honours, remedy=obeys))
+    request.refuse(Unsupported(settings=SAMPLING_SETTINGS - honours, remedy=obeys))
     for package in _of(value, "packages"):
         try:
             version(package)
