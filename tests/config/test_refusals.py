@@ -77,7 +77,6 @@ VALUES = (
     "agent_definitions.0.role=''",
     "experiment_metadata.experiment_name=../up",
     "model_definitions={a b: {backend: vllm}}",
-    "model_definitions.folk.backend=gpt",
     f"game.flags.sheriff={'x' * 100_000}",
 )
 INTO_NOTHING = (
