@@ -228,7 +228,7 @@ class BackendSpec(Generic[S]):
     check: Callable[[S], Iterable[Problem]] = lambda _settings: ()
     """The rules between its settings that are broken, with their place in the section."""
     packages: tuple[str, ...] = ()
-    """Distributions that it needs, for `doctor` to list."""
+    """Distributions that it needs, for `doctor` to list; a run finds one that is missing by what `build` imports."""
     holds_memory: bool = False
     """Whether its models take this machine's memory; a grid then runs such engines in phases."""
     can_pull: bool = False
