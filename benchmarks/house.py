@@ -150,7 +150,7 @@ def main() -> int:
         return 0
     faults = list(exceeded(house, read_budgets()))
     for fault in faults:
-        print(f"pyproject.toml, [tool.house]: {fault}", file=sys.stderr)
+        print(f"pyproject.toml, [tool.house]: {fault}; make it smaller, or raise it and say why", file=sys.stderr)
     return 1 if faults else 0
 
 
