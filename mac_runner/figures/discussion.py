@@ -14,7 +14,7 @@ from mac_runner.figures.charts import heat
 from mac_runner.figures.differences import WithFailed, failures_figure, paired_sections, rate_columns
 from mac_runner.figures.measures import counted, measured_figures, numbers_of, rate_methods
 from mac_runner.figures.model import DataColumn, Figure, RunData, Section, Study, Value
-from mac_runner.measures import Counted, Row
+from mac_runner.measures import Counted
 from mac_runner.registry import results_specs
 from mac_runner.reports.failures import by_model
 from mac_runner.results import default_shares, integer, section, with_defaults
@@ -110,11 +110,6 @@ def _named(rows: JsonObject, shares: Mapping[str, float]) -> JsonObject:
     return {with_defaults(name, shares.get(name)): row for name, row in rows.items()}
 
 
-_RATES: Final = {
-    "consensus": "discussions that ended in consensus",
-    "changes": "answers that changed from one round to the next",
-    "followed": "answers taken over from another, of those read that differed",
-}
 _TRANSITIONS: Final = {
     "stance_ambiguous": "What became of first answers in ambiguous contexts?",
     "stance_disambiguated": "What became of first answers in disambiguated contexts?",
@@ -123,10 +118,11 @@ _TRANSITIONS: Final = {
 
 
 def _course(report: JsonObject) -> Figure:
+    """The rates of the chapter over all discussions: the measures that tell nothing apart."""
     n = integer(report.get("n")) or 0
-    measures = {measure.place.removeprefix("discussions."): measure for measure in MEASURES}
+    measures = [measure for measure in MEASURES if measure.chapter == "course" and not measure.names]
     rows = [
-        {"what": words, **numbers_of(measures[key], Row((), section(report, key)))} for key, words in _RATES.items()
+        {"what": one.value, **numbers_of(one, row)} for one in measures for row in one.rows({"discussions": report})
     ]
     return Figure(
         id="course",
@@ -137,7 +133,7 @@ def _course(report: JsonObject) -> Figure:
         unit="discussions",
         columns=(DataColumn(name="what", title="what"), *rate_columns("share", "rate", "cases")),
         rows=tuple(rows),
-        methods=rate_methods(measures["consensus"], rows),
+        methods=rate_methods(measures[0], rows),
     )
 
 

@@ -402,16 +402,22 @@ MEASURES: Final[tuple[Measure, ...]] = (
         place="discussions.consensus",
         cases=lambda result: [((), Share(int(result.consensus), 1))],
         tables=(Listing("answers", ("",), lambda _row: ("consensus at the end",)),),
+        chapter="course",
+        value="discussions that ended in consensus",
         **compared_shares({(): InGrid("consensus", is_headline=True, words="discussions in consensus")}),
     ),
     discussion_measure(
         place="discussions.changes",
         cases=lambda result: [((), sum(result.changes, Share(0, 0)))],
+        chapter="course",
+        value="answers that changed from one round to the next",
         **compared_shares({(): InGrid("changes", is_printed=True, words="changed answers")}),
     ),
     discussion_measure(
         place="discussions.followed",
         cases=lambda result: [((), sum(result.influence.values(), Share(0, 0)))],
+        chapter="course",
+        value="answers taken over from another, of those read that differed",
         **compared_shares({(): InGrid("followed", is_printed=True, words="answers taken over")}),
     ),
     right_measure(
