@@ -364,6 +364,7 @@ class InGrid(NamedTuple):
 
     name: str
     is_headline: bool = False
+    """Whether it is in the printed table of a grid, and at the head of the page of each run."""
     is_printed: bool = False
     """Whether it is in a second printed table, where it is no headline."""
     words: str = ""

@@ -50,7 +50,7 @@ class Table(NamedTuple):
 class Figure(NamedTuple):
     """A rate (of 1), a score or a mean on `n` cases, with both ends of its interval.
 
-    A headline has a column in the printed table of a grid; every figure is in its files.
+    A headline has a column in the printed table of a grid, and is on the page of its run; every figure is in the files.
     """
 
     n: int
