@@ -162,9 +162,10 @@ def test_what_is_not_as_it_was_recorded_is_told_by_subject_and_part(subject: str
         assert part in now[subject]
         now[subject][part] = "0badcafe"
 
-    head, _kind, *lines = told(CHEAPEST.name, recorded, now)
+    head, _kind, *lines, how = told(CHEAPEST.name, recorded, now)
     assert head.endswith("1 differ")
     assert lines == [f"    {subject}: {line}"]
+    assert how.endswith(f"oracles record {CHEAPEST.name}")
 
 
 def test_benchmarks_are_compared_pair_by_pair() -> None:

@@ -3,7 +3,7 @@
     python -m tests.golden.oracles compare [NAME...]            # play the experiments: is all as it was recorded?
     python -m tests.golden.oracles compare --bugs               # plant the bugs: is none gone, and is each found?
     python -m tests.golden.oracles compare --benchmarks COMMIT  # how fast is this tree? Measured in turns with that one
-    python -m tests.golden.oracles record [NAME...] [--bugs]    # only where a release means to change what is recorded
+    python -m tests.golden.oracles record [NAME...] [--bugs]    # only where a change means to move what is recorded
 
 All of `experiments/` is played as it stands, with programs in place of models, and of the large ones the first
 conversations; profiles, which need servers, keys or weights, are not. `digests/NAME.json` has a line for each subject,
@@ -123,6 +123,8 @@ def told(name: str, recorded: Subjects, now: Subjects) -> Iterator[str]:
             is_both = subject in recorded and subject in now
             what = ", ".join(found[subject]) if is_both else "is new" if subject in now else "is gone"
             yield f"    {subject}: {what}"
+    if found:
+        yield f"  if all of this is meant: python -m tests.golden.oracles record {name}"
 
 
 def read(played: Played) -> Subjects:
