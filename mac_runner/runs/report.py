@@ -26,6 +26,7 @@ from mac_runner.figures.page import Line, Report
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.flat import Row
 from mac_runner.printable import counted
+from mac_runner.reports import status_json
 from mac_runner.results import count_text, decimal_text, number, section
 from mac_runner.runs.summary import recorded_baseline, run_sources, summary_of
 from mac_runner.store import (
@@ -305,7 +306,8 @@ def _state(standings: Sequence[Standing], runs: Sequence[RunData], now: datetime
     elif ended == counts["planned"]:
         return f"Complete: {text}.{warning}"
     works = any(each.holder.may_work for each in standings)
-    is_going_on = "the run goes on" if works else "nothing is at work on the rest"
+    stopped = [f"stopped by {by}" for each in standings if (by := status_json(each, now).get("stopped_by"))]
+    is_going_on = "the run goes on" if works else "; ".join(stopped) or "nothing is at work on the rest"
     return f"As of {iso(now)}: {text}; {is_going_on}.{warning}"
 
 

@@ -166,7 +166,9 @@ def _figure_facts(summary: JsonObject | None) -> Iterator[Fact]:
 
 
 def _status_facts(status: JsonObject) -> Iterator[Fact]:
-    """How long it took, how fast it is, how long it goes on, and what is wrong."""
+    """What stopped it, how long it took, how fast it is, how long it goes on, and what is wrong."""
+    if stopped_by := status.get("stopped_by"):
+        yield Fact("stopped by", _text(stopped_by), "warn")
     counts = section(status, "conversations")
     if half_done := integer(counts.get("half_done")):
         yield Fact("half done", count_text(half_done))

@@ -15,12 +15,14 @@ from mac_runner.plan import parse_shard
 from mac_runner.reports import status_json, status_text
 from mac_runner.results import number, section
 from mac_runner.runs import Player, RunRequest, set_up
+from mac_runner.runs.report import report_of
 from mac_runner.runs.testing import Limits, set_of_one
 from mac_runner.scheduler import Progress
 from mac_runner.status import Display
 from mac_runner.store import read_standing, used_in
 from mac_runner.store.testing import open_worker
 from mac_runner.types import JsonObject, JsonValue
+from mac_runner.viewer.testing import RunSource
 from tests.cli.conftest import lab as lab
 from tests.cli.lab import Lab, RunDir, echoes, scripted
 from tests.kit import StridingClock, written
@@ -107,6 +109,8 @@ def test_run_stops_at_its_limit_and_goes_on_to_the_same_transcripts_when_it_is_r
     status = status_json(read_standing(out), NOW)
     assert (status["state"], status["stopped_by"]) == ("stopped", stopped.stopped_by)
     assert "raise the limit and run the same command" in status_text(status)
+    assert f"; stopped by {stopped.stopped_by}." in report_of([out], NOW).state
+    assert [each.text for each in RunSource(out).run("").facts if each.name == "stopped by"] == [stopped.stopped_by]
     assert mac_runner.open_run(out).verify()[0].report.ok
 
     with RunDir(path=out).unchanged():
