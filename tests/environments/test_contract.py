@@ -16,6 +16,8 @@ from mac_runner.environments.testing import EchoConversation, gated, play_until,
 from mac_runner.environments.town_of_salem.testing import Options
 from mac_runner.errors import ConfigError, ConversationError
 from mac_runner.plan import plan_tasks
+from mac_runner.registry import environment_specs
+from mac_runner.section import Section
 from mac_runner.testing.environments import EnvironmentContract
 from mac_runner.testing.promises import PROMISES, BrokenPromiseError
 from mac_runner.types import JsonObject, Receipt, ReceiptKind, RecordedReply, Reply, Turn
@@ -115,6 +117,11 @@ def test_the_contract_tries_every_promise() -> None:
             getattr(Noting(), name)()
 
     assert sorted(tried) == sorted(promise.name for promise in PROMISES)
+
+
+def test_settings_of_each_that_is_built_in_refuse_unknown_keys() -> None:
+    plain = [name for name, spec in environment_specs().items() if not issubclass(spec.settings, Section)]
+    assert plain == [], "derive their settings from mac_runner.section.Section"
 
 
 def test_an_unknown_environment_and_settings_that_are_missing_are_refused_by_name() -> None:
