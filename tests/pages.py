@@ -37,6 +37,7 @@ def files(place: Path, found: list[Block], *names: str) -> None:
     """Write the blocks that are files. Without `names` each begins with a comment that is its name."""
     texts = [block.text for block in found if block.kind in _FILES]
     own = [text.partition("\n")[0].removeprefix("# ") for text in texts]
+    assert len(texts) == len(names or own), f"blocks that begin {own} are not the files {names}"
     for name, text in zip(names or own, texts, strict=True):
         (place / name).write_text(text, encoding="utf-8")
 

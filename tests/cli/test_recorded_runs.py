@@ -140,7 +140,9 @@ def test_first_conversation_of_an_experiment_is_what_it_was_when_it_was_recorded
 
 
 def test_every_experiment_of_the_repository_is_recorded() -> None:
-    assert {played.arguments[0] for played in PLAYED} == {path.name for path in (ROOT / "experiments").glob("*.yaml")}
+    files = {path.name for path in (ROOT / "experiments").glob("*.yaml")}
+    played = {each.arguments[0] for each in PLAYED}
+    assert played == files, "give each an entry in PLAYED, and run python -m tests.golden.oracles record NAME"
     assert all(read(played) for played in PLAYED)
 
 
