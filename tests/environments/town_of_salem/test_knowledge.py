@@ -47,8 +47,7 @@ def test_no_seat_is_shown_what_it_may_not_know(games: int) -> None:
         if not any(missing) and SCALE == 1:
             break
 
-    assert not any(missing) or games < GAMES, missing
-    assert set(ROLES) == ALL_ROLES
+    assert not any(missing) or games < GAMES, f"no table of `watch.py` deals or tells {missing}"
 
 
 RARE = {
@@ -67,11 +66,12 @@ EARS = {
 }
 
 
-def test_every_private_notice_has_its_rule() -> None:
+def test_every_role_and_every_private_notice_has_its_rule() -> None:
     """A notice nobody has thought about cannot go out: the table is complete."""
+    assert set(ROLES) == ALL_ROLES, "`facts.py` says which roles there are"
     public = [*EventKind][: [*EventKind].index(EventKind.ROLE_CARD)]
 
-    assert set(MAY_BE_TOLD) == set(EVENT_KINDS) - set(public)
+    assert set(MAY_BE_TOLD) == set(EVENT_KINDS) - set(public), "`entitlement.py` says who may be told a notice"
 
 
 def test_view_tells_the_mafia_its_living_team_and_nobody_else_anything() -> None:
