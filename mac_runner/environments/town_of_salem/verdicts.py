@@ -352,7 +352,9 @@ def _answers(claim: Claim, event: Event) -> bool | None:
         return _is_finding(claim, event.text("finding")) if data["about"] == claim.about else None
     if not notice.is_finding or notice.says is not claim.says:
         return None
-    return claim.roles == (data["role"],) if claim.says is Says.ROLES else True
+    if claim.says is Says.ROLES:
+        return claim.roles == (data["role"],)
+    return all(_mentions(event, name) for name in claim.names)
 
 
 @follows_roles

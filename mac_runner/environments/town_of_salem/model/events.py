@@ -101,7 +101,7 @@ class Notice:
     befalls: str = ""
     """What befell them, as others learn it: `they were doused`; "": nothing did."""
     says: Says | None = None
-    """The claim it proves: of its reader where it is no finding, else of the player that its data names."""
+    """The claim it proves: of its reader where it is no finding, else of the players that its data names."""
     is_finding: bool = False
     """Whether its reader found it out about others; with `Says.ROLES`, that `target` holds the `role` of its data."""
     is_failure: bool = False

@@ -34,6 +34,7 @@ from mac_runner.environments.town_of_salem.testing import (
     Faction,
     Game,
     Kind,
+    Notice,
     RoleHistory,
     Says,
     Sentence,
@@ -163,6 +164,28 @@ def test_claims_are_judged_by_what_their_speaker_knew(subtests: pytest.Subtests)
                 (row,) = judged(speaker, text, case.get("learned", {}))
                 expected = {key: named(value) for key, value in case["is"].items()}
                 assert {key: row.get(key) for key in expected} == expected
+
+
+def test_notice_of_a_role_proves_the_visitors_that_it_names_and_no_others() -> None:
+    seen = Notice(name="seen", words="{target} visited {visited}.", says=Says.VISITED_BY, is_finding=True)
+    table = Table(SEATED)
+    names = [player.name for player in table.state.players]
+    events = [*table.events, private(table.state, seen, (0,), target=names[1], visited=[names[2]])]
+    history = RoleHistory(events, table.state.players)
+    verdicts = [
+        judged_claims(
+            [
+                Utterance(
+                    event=len(events), day=2, phase=table.state.phase, player=names[0], channel="public", text=text
+                )
+            ],
+            tuple(names),
+            history,
+        )[0].verdict
+        for text in (f"{names[1]} visited {names[2]}.", f"{names[3]} visited {names[2]}.")
+    ]
+
+    assert verdicts == ["honest", "lie"]
 
 
 def test_claim_counts_with_the_role_and_the_results_of_the_moment_it_was_made() -> None:
