@@ -35,8 +35,8 @@ The author describes the backend and its engine in a harness, and subclasses the
         def harness(self) -> BackendHarness:
             return EchoHarness()
 
-Each test asks the harness for one thing. A harness that cannot do it raises CannotError, and the test is skipped with
-that reason. This module imports pytest, which the package itself does not need.
+Each test asks the harness for one thing. Only `build` is required: what a harness leaves out, or answers with
+CannotError, its tests are skipped for. This module imports pytest, which the package itself does not need.
 """
 
 from __future__ import annotations
@@ -108,28 +108,28 @@ class BackendHarness(ABC):
     def build(self) -> Backend:
         """A backend, not started. Called inside `engine`, several times if a test restarts it."""
 
-    @abstractmethod
     async def trouble(self, kind: Trouble) -> None:
-        """Bring the engine into trouble. Raises CannotError."""
+        """Bring the engine into trouble."""
+        raise CannotError(f"the harness brings about no trouble ({kind})")
 
-    @abstractmethod
     async def heal(self) -> None:
-        """End the trouble. Raises CannotError when the engine stays as it is."""
+        """End the trouble."""
+        raise CannotError("the trouble of the engine does not end")
 
-    @abstractmethod
     def request_too_long(self) -> Request:
-        """A request whose prompt does not fit the model's context. Raises CannotError."""
+        """A request whose prompt does not fit the model's context."""
+        raise CannotError("no prompt is too long")
 
-    @abstractmethod
     def request_cut_off(self) -> Request:
-        """A request whose reply reaches `max_tokens`. Raises CannotError."""
+        """A request whose reply reaches `max_tokens`."""
+        raise CannotError("no reply is cut off")
 
-    @abstractmethod
     def request_slow(self) -> Request:
-        """A request that takes long enough to be cancelled. Raises CannotError."""
+        """A request that takes long enough to be cancelled."""
+        raise CannotError("no request is slow")
 
     def unfinished(self) -> int:
-        """How many requests the engine is working on. Raises CannotError when it cannot be observed."""
+        """How many requests the engine is working on."""
         raise CannotError("the requests inside the engine cannot be counted")
 
     @asynccontextmanager

@@ -107,12 +107,6 @@ class ScriptedHarness(BackendHarness):
     async def heal(self) -> None:
         self.clock.is_held = False
 
-    def request_too_long(self) -> Request:
-        raise CannotError("a program has no context")
-
-    def request_cut_off(self) -> Request:
-        raise CannotError("a program ignores max_tokens")
-
     def request_slow(self) -> Request:
         self.clock.holds_next = True
         return self.request()

@@ -27,7 +27,7 @@ from mac_runner.registry import BackendSpec
 from mac_runner.scheduler.testing import generate
 from mac_runner.section import NoSettings
 from mac_runner.spec import AgentDefinition
-from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
+from mac_runner.testing.backends import BackendContract, BackendHarness
 from mac_runner.types import FinishReason, Reply, Request, TokenCount, TokenTrace
 from tests.backends.asking import started
 from tests.patience import LIMIT_S
@@ -97,37 +97,25 @@ class Parrot:
         return Reply(text="", finish_reason=FinishReason.OVERFLOW) if len(words) > 50 else words[-1]
 
 
-class OwnHarness(BackendHarness):
+class ThreadHarness(BackendHarness):
     patience_s = LIMIT_S
-    kind: type = Bird
+    kind: type = Parrot
 
     def build(self) -> Backend:
         return built(self.kind)
 
-    async def trouble(self, kind: Trouble) -> None:
-        raise CannotError(f"a bird is never {kind}")
-
-    async def heal(self) -> None:
-        raise CannotError("a bird is never in trouble")
-
     def request_too_long(self) -> Request:
         return self.request("word " * 51)
+
+
+class OwnHarness(ThreadHarness):
+    kind = Bird
 
     def request_cut_off(self) -> Request:
         return self.request(max_tokens=1)
 
     def request_slow(self) -> Request:
         return self.request("word " * 50)
-
-
-class ThreadHarness(OwnHarness):
-    kind = Parrot
-
-    def request_cut_off(self) -> Request:
-        raise CannotError("one word is never cut off")
-
-    def request_slow(self) -> Request:
-        raise CannotError("a thread cannot be cancelled")
 
 
 @pytest.mark.ci

@@ -18,7 +18,7 @@ from mac_runner.backends.testing import Rendered, Renderer, VllmBackend, held
 from mac_runner.clock import SystemClock
 from mac_runner.environments.discussion.testing import Found, read_fields
 from mac_runner.errors import EngineDeadError
-from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
+from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Request
 from tests.patience import LIMIT_S, until, wait_for
 from tests.sim.building import request_for
@@ -62,12 +62,6 @@ class VllmHarness(BackendHarness):
 
     def unfinished(self) -> int:
         return self.table.unfinished()
-
-    async def trouble(self, kind: Trouble) -> None:
-        raise CannotError(f"the engine cannot be made {kind} from outside")
-
-    async def heal(self) -> None:
-        raise CannotError("the engine was never in trouble")
 
     def request_too_long(self) -> Request:
         return self.request("a" + " the" * CONTEXT_TOKENS)

@@ -12,7 +12,7 @@ from mac_runner.backends import Backend
 from mac_runner.backends.testing import own_spec
 from mac_runner.clock import SystemClock
 from mac_runner.plugins import find_plugin
-from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
+from mac_runner.testing.backends import BackendContract, BackendHarness
 from mac_runner.types import Request
 from tests.sim.building import request_for
 
@@ -30,12 +30,6 @@ class TransformersHarness(BackendHarness):
         spec = own_spec(find_plugin("backends", NAME, EXAMPLES))
         settings = spec.settings(model=str(self.model), context_tokens=512)
         return spec.build(request_for(settings, SystemClock(), backend=NAME))
-
-    async def trouble(self, kind: Trouble) -> None:
-        raise CannotError(f"the engine is this process; it is never {kind}")
-
-    async def heal(self) -> None:
-        raise CannotError("the engine was never in trouble")
 
     def request_too_long(self) -> Request:
         return self.request("a" + " the" * 600)

@@ -16,7 +16,7 @@ from mac_runner.environments.town_of_salem.testing import read_object
 from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.nano import SamplingParams
 from mac_runner.nano.testing import ReplicaLostError
-from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
+from mac_runner.testing.backends import BackendContract, BackendHarness
 from mac_runner.types import EFFORT_KEYS, FinishReason, JsonObject, Message, Prompt, Reply, Request, Sampling
 from tests.backends.nano.engines import nano, started
 from tests.sim.held_steps import HeldSteps, held_steps
@@ -40,12 +40,6 @@ class NanoHarness(BackendHarness):
 
     def build(self) -> Backend:
         return nano(self.model, {"max_num_seqs_upper_bound": 6})
-
-    async def trouble(self, kind: Trouble) -> None:
-        raise CannotError(f"the engine is part of this process, and cannot be made {kind} from outside")
-
-    async def heal(self) -> None:
-        raise CannotError("the engine was never in trouble")
 
     def request_too_long(self) -> Request:
         return self.request("word " * CONTEXT_TOKENS)
