@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import pytest
@@ -22,7 +22,9 @@ import yaml
 import mac_runner
 from benchmarks.games_needed import ALPHA, POWER, paired, power_of_pairs, rows, unpaired
 from mac_runner.cli.commands import cli
+from mac_runner.data.testing import TrainingRun, training_tables
 from mac_runner.runs import RunRequest, set_up
+from mac_runner.store import Run
 from mac_runner.testing.request import CheckRequest
 from mac_runner.testing.worker import subject_of
 from mac_runner.types import Prompt, Reply, Turn
@@ -504,6 +506,15 @@ def test_the_lists_of_columns_are_those_that_are_declared() -> None:
     page = PAGE.read_text(encoding="utf-8")
 
     assert with_lists(page) == page, "write them anew: python -m tests.data.data_page"
+
+
+def test_the_columns_of_formats_for_trainers_are_on_their_page() -> None:
+    """But for those of an `Episode`, which its library describes."""
+    text = section(DOCS / "learning.md", "Rollouts")
+    tables = training_tables(TrainingRun(cast(Run, None), cast(Any, None), lambda _ended: ()))
+    columns = {name for table in tables.values() if table.name != "verifiers" for name in table.columns}
+
+    assert [name for name in sorted(columns) if f"`{name}`" not in text] == []
 
 
 def test_the_fields_of_a_recorded_game_or_discussion_are_those_that_are_written() -> None:

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import chdir
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, cast
+from typing import Any
 
 import duckdb
 
 from mac_runner.cli.process import Exit
-from mac_runner.data.testing import FlatTable, TrainingRun, prompt_table, schema_json, tables_of, training_tables
+from mac_runner.data.testing import FlatTable, prompt_table, schema_json, tables_of
 from mac_runner.environments import Environment
 from mac_runner.registry import environment_specs
-from mac_runner.store import Run
 from tests.cli.lab import run_main
 from tests.conftest import kept_signals
 from tests.kit import known
@@ -58,52 +57,50 @@ def lists() -> str:
     """The lists of columns, of every run and of each environment."""
     specs = environment_specs()
     general = tables_of(None)
-    run = TrainingRun(cast(Run, None), _no_environment, lambda _ended: ())
-    chapters = {
-        "Of every run": [*general.values(), prompt_table(_no_environment)],
-        "For trainers": [*training_tables(run).values()],
-    }
+    chapters = {"Of every run": [*general.values(), prompt_table(_no_environment)]}
     for name, heading in (("town_of_salem", "Town of Salem"), ("discussion", "Discussions")):
         own = tables_of(known(specs[name].results)())
         more = [_beyond(own[table], general[table]) for table in ("conversations", "agents")]
         chapters[heading] = [*more, *(table for each, table in own.items() if each not in general)]
-    parts = [""]
+    parts, keys = [""], {"conversation"}
     for heading, tables in chapters.items():
         parts += [f"### {heading}"] if heading == "Of every run" else [f"### {heading}", ""]
         for table in tables:
             if heading == "Of every run" or table.name == "answers":
-                parts += ["", *described(table)]
+                parts += ["", *described(table, keys)]
             else:
                 parts += named(table)
+            keys.update(table.key)
         parts += [""]
     return "\n".join(parts)
 
 
-def described(table: FlatTable) -> list[str]:
-    """A table as `_schema.json` has it: a heading, and its columns with their types and meanings."""
+def described(table: FlatTable, keys: Collection[str]) -> list[str]:
+    """A table as `_schema.json` has it: a heading, and its columns but for the keys that an earlier table explains."""
     schema: Any = schema_json({table.name: table}, {})
     lines = [f"#### `{table.name}`", "", *_wrapped(_heading(table)), ""]
     for name, column in schema["tables"][table.name]["columns"].items():
         unit = f", {column['unit']}" if "unit" in column else ""
-        if name != "conversation" or table.name == "conversations":
+        if table.name == "conversations" or name not in table.key or name not in keys:
             lines += _wrapped(f"- `{name}` ({column['type']}{unit}): {column['meaning']}", "  ")
     return lines
 
 
 def named(table: FlatTable) -> list[str]:
     """A table with the names of its columns, as an item of a list."""
-    return _wrapped(f"- **`{table.name}`**: {_heading(table)} Columns: {_named(table.columns)}.", "  ")
+    columns = [name for name in table.columns if name != "conversation"]
+    return _wrapped(f"- **`{table.name}`**: {_heading(table)} Columns: {_named(columns)}.", "  ")
 
 
 def _heading(table: FlatTable) -> str:
     optional = " Optional." if table.is_optional else ""
-    key = f" Key: {_named(table.key)}." if table.key else ""
-    return f"{table.meaning}{optional}{key}"
+    key = [name for name in table.key if name != "conversation"]
+    return f"{table.meaning}{optional}{f' Key: {_named(key)}.' if key else ''}"
 
 
 def _beyond(table: FlatTable, general: FlatTable) -> FlatTable:
     columns = {name: column for name, column in table.columns.items() if name not in general.columns}
-    return table._replace(columns=columns, meaning="More than of every run.", key=())
+    return table._replace(columns=columns, meaning="Besides those of every run.", key=())
 
 
 def _named(names: Iterable[str]) -> str:
