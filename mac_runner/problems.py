@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -77,13 +77,18 @@ def dotted(path: KeyPath) -> str:
     return ".".join(str(part) for part in path)
 
 
+def nearest(word: str, known: Sequence[str]) -> str | None:
+    """The known word that `word` is most like; None where it is like none."""
+    return next(iter(get_close_matches(word[:CONFIG_FOUND_CHARS_MAX], known, n=1)), None)
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """The allowed words in place of `word`, the nearest first; empty when there are none."""
     words = sorted(islice(known, CONFIG_NAMES_MAX))
     if not words:
         return ""
-    nearest = get_close_matches(word[:CONFIG_FOUND_CHARS_MAX], words, n=1)
-    hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+    near = nearest(word, words)
+    hint = "" if near is None else f" (did you mean {near!r}?)"
     return f"; allowed: {', '.join(words)}{hint}"
 
 

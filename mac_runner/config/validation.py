@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mac_runner.config.experiment import SHORT, Experiment, ModelDefinition, decoding_of
-from mac_runner.problems import Problem, found, suggestion
+from mac_runner.problems import Problem, found, nearest, suggestion
 from mac_runner.registry import BACKENDS, WORDINGS, EnvironmentSpec, environment_specs, read_settings, section_key
 from mac_runner.section import (
     ADDRESS,
@@ -248,6 +248,7 @@ def _wordings(experiment: Experiment, spec: EnvironmentSpec[Any]) -> Iterator[Pr
                 yield Problem(("agent_definitions", index, key), text)
 
 
+_UNKNOWN: Final = "extra_forbidden"
 _TYPES: Final[Mapping[str, str]] = {
     "string_type": "a text",
     "int_type": "a whole number",
@@ -290,9 +291,11 @@ def complaints(failure: ValidationError, data: JsonValue, *, root: type[Settings
     for error in failure.errors(include_url=False):
         gathered.setdefault(_path_in(data, error), []).append(error)
     parents = {path[:length] for path in gathered for length in range(len(path))}
+    misspelt = [_meant(path, root) for path, errors in gathered.items() if errors[0]["type"] == _UNKNOWN]
     for path, errors in gathered.items():
-        # A value that fits no member of a union is reported once, at the deepest place it was followed to.
-        if path not in parents:
+        # A value that fits no member of a union is reported once, at the deepest place it was followed to. A key that
+        # is missing because it is misspelt is reported where it was written.
+        if path not in parents and not (errors[0]["type"] == "missing" and path in misspelt):
             yield Problem(path, _text(path, errors, root))
 
 
@@ -313,11 +316,8 @@ def _path_in(data: JsonValue, error: ErrorDetails) -> KeyPath:
 
 def _text(path: KeyPath, errors: list[ErrorDetails], root: type[Settings]) -> str:
     kind = errors[0]["type"]
-    if kind == "extra_forbidden":
-        section = place_at(root, path[:-1]).section
-        known = [] if section is None else [*section.model_fields, *(SHORT if section is Experiment else ())]
-        beside = suggestion(str(path[-1]), known)
-        return f"unknown key{belongs(path, root) or beside}"
+    if kind == _UNKNOWN:
+        return f"unknown key{belongs(path, root) or suggestion(str(path[-1]), _beside(path, root))}"
     if kind == "missing":
         whole = [
             key for key in SHORT if root is Experiment and SHORT[key][: len(path)] == path and key != "description"
@@ -329,6 +329,20 @@ def _text(path: KeyPath, errors: list[ErrorDetails], root: type[Settings]) -> st
     words = dict.fromkeys(allowed(error["type"], error.get("ctx", {})) or "another value" for error in errors)
     what = "this value is not allowed" if _may_be_secret(errors[0]) else found(_found(errors[0]))
     return f"{what}; allowed: {' or '.join(words)}"
+
+
+def _beside(path: KeyPath, root: type[Settings]) -> list[str]:
+    """The keys that there are where an unknown one was written."""
+    section = place_at(root, path[:-1]).section
+    return [] if section is None else [*section.model_fields, *(SHORT if section is Experiment else ())]
+
+
+def _meant(path: KeyPath, root: type[Settings]) -> KeyPath | None:
+    """The key that an unknown one is a slip of."""
+    near = None if belongs(path, root) else nearest(str(path[-1]), _beside(path, root))
+    if near is None:
+        return None
+    return SHORT[near] if root is Experiment and len(path) == 1 and near in SHORT else (*path[:-1], near)
 
 
 def _may_be_secret(error: ErrorDetails) -> bool:
@@ -372,15 +386,15 @@ def belongs(path: KeyPath, root: type[Settings]) -> str:
     keys = [*_keys(root, ())]
     names = {key[-1] for key in keys} - {"[]", "NAME"}
     parent = _general(path[:-1], keys)
-    beside = [key[-1] for key in keys if key[:-1] == parent]
+    beside = [*(key[-1] for key in keys if key[:-1] == parent), *(SHORT if root is Experiment and not parent else ())]
     wanted = name if name in names else ""
     if not wanted:
         (wanted,) = get_close_matches(name, sorted(names), n=1, cutoff=_NEAR) or ("",)
         if not wanted or get_close_matches(name, [*beside, wanted], n=1) != [wanted] or wanted in beside:
             return ""
     places = [key for key in keys if key[-1] == wanted]
-    nearest = max(shared(key, parent) for key in places)
-    near = [".".join(key).replace(".[]", "[]") for key in places if shared(key, parent) == nearest]
+    closest = max(shared(key, parent) for key in places)
+    near = [".".join(key).replace(".[]", "[]") for key in places if shared(key, parent) == closest]
     more = "" if len(near) <= _PLACES_MAX else ", and elsewhere"
     return f"; it belongs at {' or '.join(near[:_PLACES_MAX])}{more}"
 

@@ -142,6 +142,11 @@ def test_a_slip_in_a_short_key_is_answered_alone() -> None:
     assert "'conversations' is a single value" in line
     (line,) = refused(SHORT.replace("environment: town_of_salem", "environment: twon_of_salem"))
     assert "twon_of_salem" in line
+    (line,) = refused(SHORT.replace("conversations:", "conversation:"))
+    assert line.startswith("trial.yaml:3: conversation: unknown key; allowed: ")
+    assert line.endswith("(did you mean 'conversations'?)")
+    (line,) = refused(GAME.replace("conversations:", "conversation:"))
+    assert line.endswith("(did you mean 'conversations'?)")
 
 
 def test_a_short_key_is_refused_where_it_stands_and_beside_the_long_one() -> None:
