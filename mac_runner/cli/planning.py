@@ -54,10 +54,8 @@ class Plan(OfExperiment):
     Exit codes: 0 planned, 2 bad input, or a calibration that does not fit, 3 interrupted.
     """
 
-    calibration: Path = option(
-        "A run of the experiment, such as a pilot of 20 conversations, or a file of mac-run calibrate.",
-        "RUN|FILE",
-        required=True,
+    calibration: Path | None = option(
+        "A run of the experiment, such as a pilot of 20 conversations, or a file of mac-run calibrate.", "RUN|FILE"
     )
     limit: int | None = option("Plan the first N conversations at most.", "N", type=click.IntRange(min=1))
     lanes: tuple[int, ...] = option(
@@ -94,6 +92,8 @@ class Plan(OfExperiment):
         with report() as stream:
             if self.json:
                 stream.write(encode_json(cost_json(found, self.price)).decode() + "\n")
+            elif not found.rows:
+                stream.write(f"{found.name}: {' '.join(found.notes)}\n")
             else:
                 stream.writelines(f"{printable(line)}\n" for line in _head(found, self.price))
                 write_tables([cost_table(found, self.price)], stream)

@@ -30,7 +30,7 @@ from mac_runner.plan import Plan
 from mac_runner.planning.engine import KV_TOKENS_UNKNOWN, STEP_TOKENS, EngineModel, Load, ReplySource, scripted_replies
 from mac_runner.planning.forecast import CLIENT_MS, TURNS_MAX, CriticalPath, Forecast, Study, critical_path, forecast
 from mac_runner.planning.observed import FileCalibration, Measured, RunCalibration
-from mac_runner.runs.engines import Engine, plan_engines, tensor_parallel_of
+from mac_runner.runs.engines import Engine, EnginePlan, plan_engines, tensor_parallel_of
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
 from mac_runner.scheduler import Source
 from mac_runner.scheduler.attempt import Unrecorded
@@ -111,7 +111,8 @@ class CostRequest:
     """What a user asks to plan."""
 
     run: RunRequest
-    calibration: Path
+    calibration: Path | None = None
+    """A run, or a file of calibrations; not needed where no model needs an engine."""
     lanes: tuple[int, ...] = ()
     """Numbers of lanes of each engine; empty: as the experiment has it."""
     slots: tuple[int, ...] = ()
@@ -149,6 +150,7 @@ class Cost:
 
     name: str
     rows: tuple[Row, ...]
+    """Empty where no model needs an engine."""
     spread: tuple[float, float] | None
     """Nine of ten resamplings take between so many times and so many times as long; None where none were made."""
     resamplings: int
@@ -162,7 +164,7 @@ class Cost:
         by_slots: dict[int, list[Row]] = {}
         for row in sorted(self.rows, key=lambda row: row.lanes):
             by_slots.setdefault(row.slots, []).append(row)
-        most = max(by_slots.values(), key=len)
+        most = max(by_slots.values(), key=len, default=[])
         found = (a.lanes for a, b in pairwise(most) if b.forecast.seconds > 0.9 * a.forecast.seconds)
         return next(found, None)
 
@@ -173,13 +175,19 @@ def cost_of(request: CostRequest, say: Callable[[str], None]) -> Cost:
     Raises ConfigError where the calibration does not fit the experiment, RunDirectoryError for a directory that is none
     of a run.
     """
+    chosen = set_up(request.run)
+    plan = plan_engines(chosen.setups, chosen.setups, SystemClock(), say, is_dry=True)
+    if all(engine.policy is not None for engine in plan.engines.values()):
+        note = "all models are scripted players: no engine is needed, and the run takes no GPU"
+        return Cost(name=chosen.name, rows=(), spread=None, resamplings=0, replies=(), notes=(note,))
     path = request.calibration
-    if not path.exists():
+    if path is None or not path.exists():
+        lacks = "name a run or a file" if path is None else f"there is no run and no file {path}"
         raise ConfigError(
-            f"--calibration: there is no run and no file {path}; play a pilot of the experiment with --limit 20, or "
-            "measure its engines with mac-run calibrate"
+            f"--calibration: {lacks}; play a pilot of the experiment with --limit 20, or measure its engines with "
+            "mac-run calibrate"
         )
-    planned = _Planned(request, set_up(request.run), say)
+    planned = _Planned(request, chosen, plan, path, say)
     shapes = [(lanes, slots) for slots in request.slots or (None,) for lanes in request.lanes or (None,)]
     alone, rows = critical_path(planned.study(*shapes[0])), list[Row]()
     turns_max = max(ROW_TURNS_MIN, TURNS_MAX // len(shapes))
@@ -201,18 +209,13 @@ def cost_of(request: CostRequest, say: Callable[[str], None]) -> Cost:
 class _Planned:
     """An experiment set with what its calibration says."""
 
-    def __init__(self, request: CostRequest, chosen: ExperimentSet, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, request: CostRequest, chosen: ExperimentSet, plan: EnginePlan, path: Path, say: Callable[[str], None]
+    ) -> None:
         self.chosen = chosen
-        self._request, self._say = request, say
+        self._request, self._plan, self._say = request, plan, say
         self.notes: list[str] = []
         self.replies_from: dict[str, None] = {}
-        self._plan = plan_engines(chosen.setups, chosen.setups, SystemClock(), say, is_dry=True)
-        if all(engine.policy is not None for engine in self._plan.engines.values()):
-            raise ConfigError(
-                f"{chosen.name}, profile {chosen.profile}: all models are scripted players, which need no engine; "
-                "choose another --profile"
-            )
-        path = request.calibration
         runs = [source.contents for source in sources_of([path]).runs] if path.is_dir() else []
         self._refuse_other_environments(runs)
         note = self.notes.append

@@ -112,8 +112,6 @@ def test_a_calibration_file_is_planned_with_a_scripted_player(here: Path, at_onc
 def test_what_does_not_fit_is_refused_with_what_to_do(
     here: Path, at_once: AtOnce, lab: Lab, snapshot: SnapshotAssertion
 ) -> None:
-    lab.write(game(), "game.yaml")
-    lab.write(game(models={"m": scripted()}, name="fast"), "scripted.yaml")
     written(here, experiment(12, model="other"), "other.yaml")
     parallel: JsonObject = {"backend": "vllm", "vllm_config": {"model": "stub", "tensor_parallel_size": 2}}
     written(here, experiment(12) | {"model_definitions": {"panel": parallel}}, "parallel.yaml")
@@ -127,7 +125,7 @@ def test_what_does_not_fit_is_refused_with_what_to_do(
     (here / "text.json").write_text("notes")
     asked = (
         *(f"study.yaml --calibration {name}" for name in ("none", "text.json", "bad.json", "two.json", "other.json")),
-        *(f"{name}.yaml --calibration pilot" for name in ("game", "other", "parallel")),
+        *(f"{name}.yaml --calibration pilot" for name in ("other", "parallel")),
         "parallel.yaml --calibration good.json",
         *(f"study.yaml --calibration pilot --price {price}" for price in ("0", "nan", "inf")),
         *(f"study.yaml --calibration pilot {flag}" for flag in ("--lanes 1,0", "--policy nobody")),
@@ -135,6 +133,13 @@ def test_what_does_not_fit_is_refused_with_what_to_do(
     )
     assert re.sub(r"note: .*\n", "", refusals(at_once, (f"plan {each}" for each in asked))) == snapshot
     at_once(f"{PLAN} two.json --gpu A100 --resamplings 0").done()
+
+
+def test_an_experiment_of_scripted_players_needs_no_engine_and_no_calibration(lab: Lab, at_once: AtOnce) -> None:
+    command = f"plan {lab.write(game())}"
+    for calibration_of in ("", "--calibration none"):
+        at_once(f"{command} {calibration_of}").done("small: all models are scripted players: no engine is needed")
+    assert rows(at_once, command) == []
 
 
 def test_a_run_of_another_environment_or_without_tokens_is_refused(
