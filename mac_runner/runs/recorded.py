@@ -18,7 +18,7 @@ from mac_runner.environments.base import Environment
 from mac_runner.environments.replay import play_until, replay
 from mac_runner.errors import ConfigError, ConversationError, RunDirectoryError, UntrustedCodeError, boundary
 from mac_runner.plan import Plan, plan_of
-from mac_runner.plugins import Code, PluginKind, loaded_plugin, recorded_plugin
+from mac_runner.plugins import Code, PluginKind, is_file, loaded_plugin, recorded_plugin
 from mac_runner.problems import dotted
 from mac_runner.registry import ENVIRONMENTS, checked_function, load_recorded_backend, load_recorded_environment
 from mac_runner.runs.setup import ExperimentSet, Setup
@@ -237,12 +237,13 @@ def refuse_unloaded(experiment: Experiment, directory: Path) -> None:
 def _trust(directory: Path) -> None:
     experiment = recorded_only(read_run(directory))
     for named in _named(experiment):
+        lacking = f"{directory}: the code that the run was played with is not here"
+        if is_file(named.name) and not Path(named.code.path).exists():
+            raise RunDirectoryError(f"{lacking}: put it back at {named.code.path}, or leave --trust out")
         try:
             now = named.load()
         except ConfigError as fault:
-            raise RunDirectoryError(
-                f"{directory}: the code that the run was played with is not here: {fault}"
-            ) from fault
+            raise RunDirectoryError(f"{lacking}: {fault}") from fault
         code = PluginCode(distribution=now.distribution, version=now.version, sha256=now.sha256)
         if differing := _difference(named.code, code):
             raise RunDirectoryError(

@@ -132,7 +132,8 @@ def test_other_code_is_not_taken_for_that_of_the_run(bombed: Lab, at_once: AtOnc
     at_once("verify runs/small --trust").refused("played with: sha256")
     (bombed.path / "games.py").unlink()
     forget()
-    at_once("verify runs/small --trust").refused("is not here")
+    advice = f"put it back at {bombed.path / 'games.py'}, or leave --trust out"
+    at_once("verify runs/small --trust").refused("is not here: ", advice)
     at_once("verify runs/small").done()
 
 
