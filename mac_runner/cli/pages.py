@@ -24,11 +24,10 @@ import click
 from mac_runner.cli.options import OfRun, Reading, argument, commands, option, options, refuse_taken, switch
 from mac_runner.cli.process import Exit, print_lines, say, stop_on_signals
 from mac_runner.clock import SystemClock
-from mac_runner.errors import RunDirectoryError
 from mac_runner.printable import counted
 from mac_runner.runs.recorded import ended_row
-from mac_runner.store import Disk, has_run, is_grid, read_run
-from mac_runner.store.identity import listed
+from mac_runner.store import Disk, is_grid, read_run
+from mac_runner.store.identity import listed, read_head
 from mac_runner.store.run import lost_words
 from mac_runner.threads import on_thread
 from mac_runner.viewer.guard import Address, Opening, listening_at, url_of
@@ -97,11 +96,8 @@ class View(OfRun):
         """The address that was asked for, where something is to be shown. Raises RunDirectoryError else."""
         address = Address(host=self.host, port=self.port, names=self.allow_host)
         address.check()
-        if not is_grid(self.directory) and not has_run(self.directory):
-            raise RunDirectoryError(
-                f"{self.directory} is not the directory of a run or a grid: name one that mac-run wrote, such as "
-                "runs/NAME"
-            )
+        if not is_grid(self.directory):
+            read_head(self.directory)
         return Opening(listening_at(address), secrets.token_urlsafe(), address.names)
 
 

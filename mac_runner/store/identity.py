@@ -383,7 +383,10 @@ def read_head(directory: Path, *, disk: Disk | None = None) -> tuple[Layout, Jso
     layout = Layout.at(disk, directory)
     resolved = read_config(disk, layout)
     if not has_run(directory, disk=disk):
-        raise RunDirectoryError(f"{directory} was never started fully; run the same command again")
+        raise RunDirectoryError(
+            f"{layout.manifest} is missing: the run was stopped while it began, or the file was removed; "
+            f"`{run_command(disk, directory)}` writes it again"
+        )
     name = section(resolved, "experiment_metadata").get("experiment_name")
     if not isinstance(name, str):
         raise RunDirectoryError(f"{layout.config} names no experiment; put back the file that the run wrote")

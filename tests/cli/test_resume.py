@@ -175,3 +175,12 @@ def test_status_of_a_grid_killed_at_its_start_does_not_call_it_complete(lab: Lab
 @pytest.mark.parametrize("verb", ["status", "retry", "verify", "show", "export --to tables"])
 def test_directory_without_a_run_is_bad_input_for_every_verb(at_once: AtOnce, verb: str) -> None:
     at_once(f"{verb} nowhere").refused("nowhere is not")
+
+
+def test_a_missing_manifest_is_named_with_the_command_that_writes_it_again(finished: Lab, at_once: AtOnce) -> None:
+    manifest = finished.run_dir().layout.manifest
+    manifest.unlink()
+    for verb in ("status", "show", "verify", "view --no-open"):
+        at_once(f"{verb} runs/small").refused("task_manifest.json is missing", "`mac-run FILE --out runs/small`")
+    at_once("small.yaml --out runs/small").done()
+    at_once("verify runs/small").done()
