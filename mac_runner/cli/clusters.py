@@ -16,6 +16,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
 from mac_runner.executors.base import DONE, Executor, Job, Terminal, worker_argv
 from mac_runner.plan import CLAIMED_MAX, AutoShard, parse_shard
+from mac_runner.printable import counted
 from mac_runner.runs.claims import check
 from mac_runner.runs.play import Results, results_if_complete
 from mac_runner.runs.recorded import recorded_plan
@@ -156,7 +157,7 @@ class Merge(Reading, Resulting):
         if not self.quiet:
             for note in merged.notes:
                 say(note)
-            say(f"merged {len(self.sources)} runs into {self.target}: {ended}")
+            say(f"merged {counted(len(self.sources), 'runs')} into {self.target}: {ended}")
         elif not is_whole:
             say(f"{self.target}: {ended}")
         for warning in merged.warnings:

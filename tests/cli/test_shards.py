@@ -55,6 +55,7 @@ def test_merged_shards_equal_a_single_run(parts: Lab, at_once: AtOnce) -> None:
 def test_missing_shard_is_named_also_quietly_and_the_rest_is_run_in_place(parts: Lab, at_once: AtOnce) -> None:
     for quiet in ("--quiet", ""):
         merged = at_once(f"merge whole {FIRST} {quiet}").done(told=("them: shard 2/2", "FILE --out whole"))
+        assert ("merged 1 run into whole: " in merged.stderr) == (quiet == "")
         assert bool(merged.stdout) == (not quiet)
         if quiet:
             shutil.rmtree(parts.path / "whole")
