@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
@@ -60,6 +58,14 @@ _GROUPS: Final = {
         "fleet": _Listed("fleet", "VERB", "hold engines on the GPUs of this machine"),
     },
 }
+_RESPELT: Final = {
+    "repair": "verify RUN --repair",
+    "value": "fork RUN GAME --value",
+    "metrics": "export RUN --metric NAME",
+    "format": "import FORMAT FILE",
+    "fleet plan": "doctor FILE --fleet",
+}
+"""Old commands, each with what does the same."""
 _VERBS: Final = {name: listed for verbs in _GROUPS.values() for name, listed in verbs.items()}
 
 
@@ -94,10 +100,9 @@ class _Verbs(click.Group):
 
         Raises ConfigError with the new spelling of an old command.
         """
-        if not ctx.resilient_parsing and (new := respelt(args)) is not None:
-            # A value may be a key, as of `--set`.
-            named = [f"{word.partition('=')[0]}=…" if "=" in word else shlex.quote(word) for word in new]
-            raise ConfigError(without_secrets(f"this is now spelt: mac-run {' '.join(named)}"))
+        for old, new in _RESPELT.items():
+            if args[: len(old.split())] == old.split() and not ctx.resilient_parsing:
+                raise ConfigError(f"mac-run {old} is now spelt: mac-run {new}")
         if args and args[0] not in _VERBS and args[0] not in ("--help", "--version"):
             if args[0].isalpha() and not os.path.lexists(args[0]):
                 near = get_close_matches(args[0], _VERBS, n=1)
@@ -124,40 +129,6 @@ def cli() -> None:
 
     mac-run FILE means mac-run run FILE. mac-run VERB --help says all of a verb.
     """
-
-
-def respelt(args: Sequence[str]) -> list[str] | None:
-    """The command that does what an old one did; None for a command that there is."""
-    match args:
-        case ["repair", *rest]:
-            return ["verify", "--repair", *rest]
-        case ["value", *rest]:
-            return ["fork", "--value", *rest]
-        case ["fleet", "plan", *rest]:
-            return ["doctor", "--fleet", *rest]
-        case ["metrics", *rest]:
-            return ["export", *_with_metrics(rest)]
-        case ["format", *rest]:
-            return ["import", *rest]
-        case _:
-            return None
-
-
-def _with_metrics(args: Iterable[str]) -> list[str]:
-    """RUN and flags as they are; what follows RUN becomes metrics."""
-    words, found, names = iter(args), list[str](), list[str]()
-    run = None
-    for word in words:
-        if word == "--to":
-            found += [word, next(words, "FILE")]
-        elif word.startswith("-"):
-            found.append(word)
-        elif run is None:
-            run = word
-            found.append(word)
-        else:
-            names.append(word)
-    return [*found, *(part for name in names for part in ("--metric", name))] if names else [*found, "--metric"]
 
 
 def obey() -> int:
