@@ -18,7 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mac_runner.config.experiment import SHORT, Experiment
+from mac_runner.config.experiment import Experiment
 from mac_runner.config.grid_axes import (
     GRID_KEY,
     Axis,
@@ -39,7 +39,7 @@ from mac_runner.problems import CONFIG_PROBLEMS_MAX, Problem, clipped, config_er
 from mac_runner.registry import Variant
 from mac_runner.section import KeyPath
 from mac_runner.spec import AgentDefinition, ReportConfig
-from mac_runner.types import JsonValue
+from mac_runner.types import JsonObject, JsonValue
 
 _DIGEST_CHARS: Final = 6
 _LONGER_DIGEST_CHARS: Final = 16
@@ -321,12 +321,25 @@ def in_words(values: Mapping[str, JsonValue]) -> str:
 _PIECE: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
 
 
+class _Rule(NamedTuple):
+    """How a key is computed: its path, the pieces of its text, and the path of each placeholder in it."""
+
+    path: KeyPath
+    pieces: Sequence[re.Match[str]]
+    needs: Mapping[str, KeyPath]
+
+
 def derived(draft: Draft, templates: Mapping[str, str]) -> Draft:
     """`draft` with every derived key. Raises ConfigError for an unknown placeholder and for keys in a circle."""
-    needs = {key: _placeholders(draft, key, template) for key, template in templates.items()}
+    rules: dict[str, _Rule] = {}
+    for key, template in templates.items():
+        try:
+            rules[key] = _rule(draft, key, template)
+        except ValueError as fault:
+            raise _refused(draft, key, str(fault)) from None
     graph = {
-        key: [other for other in needs if any(related(_spelt(need), _spelt(other)) for need in needs[key])]
-        for key in needs
+        key: [other for other in rules if any(related(need, rules[other].path) for need in rule.needs.values())]
+        for key, rule in rules.items()
     }
     try:
         order = [*TopologicalSorter(graph).static_order()]
@@ -334,68 +347,53 @@ def derived(draft: Draft, templates: Mapping[str, str]) -> Draft:
         circle = fault.args[1][::-1]
         raise _refused(draft, circle[0], f"needs itself: {' -> '.join(circle)}") from None
     for key in order:
-        draft = _with_one(draft, key, templates[key])
+        try:
+            value = _filled(draft.value, rules[key])
+        except ValueError as fault:
+            raise _refused(draft, key, str(fault)) from None
+        draft = with_value(draft, rules[key].path, value, draft.locate((GRID_KEY, "derive", key)))
     return draft
 
 
-def _with_one(draft: Draft, key: str, template: str) -> Draft:
-    here: KeyPath = (GRID_KEY, "derive", key)
-    try:
-        path = resolve_path(draft.value, key)
-    except ValueError as fault:
-        raise draft_error(draft, [Problem(here, str(fault))]) from None
-    return with_value(draft, path, _filled(draft, key, template), draft.locate(here))
+def _rule(draft: Draft, key: str, template: str) -> _Rule:
+    """Raises ValueError for a brace without its other half, and for a key or placeholder that leads nowhere."""
+    pieces = [*_PIECE.finditer(template)]
+    if any(piece[0] in ("{", "}") for piece in pieces):
+        text = "holds a brace without its other half; write {{ or }} for a brace itself"
+        raise ValueError(f"{clipped(template)} {text}")
+    needs: dict[str, KeyPath] = {}
+    for placeholder in (piece[1] for piece in pieces if piece[1] is not None):
+        try:
+            needs[placeholder] = resolve_path(draft.value, placeholder)
+        except ValueError as fault:
+            raise ValueError(f"{{{placeholder}}}: {fault}") from None
+    return _Rule(resolve_path(draft.value, key), pieces, needs)
 
 
-def _filled(draft: Draft, key: str, template: str) -> JsonValue:
-    pieces = list(_PIECE.finditer(template))
-    if len(pieces) == 1 and pieces[0][1] is not None:
-        return _value(draft, key, pieces[0][1])
-    texts = []
-    for piece in pieces:
-        if piece[1] is not None:
-            texts.append(_text(draft, key, piece[1]))
-        else:
-            texts.append({"{{": "{", "}}": "}"}.get(piece[0], piece[0]))
-    return "".join(texts)
+def _filled(value: JsonObject, rule: _Rule) -> JsonValue:
+    """What a rule gives: the value of a single placeholder, or else a text. Raises ValueError where it cannot."""
+    found = {placeholder: _value(value, placeholder, path) for placeholder, path in rule.needs.items()}
+    if len(rule.pieces) == 1 and rule.pieces[0][1] is not None:
+        return found[rule.pieces[0][1]]
+    texts = {"{{": "{", "}}": "}"}
+    for placeholder, one in found.items():
+        if isinstance(one, dict | list):
+            raise ValueError(f"{{{placeholder}}} is not a single value, and it is inside a text")
+        texts[f"{{{placeholder}}}"] = one if isinstance(one, str) else json.dumps(one)
+    return "".join(texts.get(piece[0], piece[0]) for piece in rule.pieces)
 
 
-def _text(draft: Draft, key: str, placeholder: str) -> str:
-    value = _value(draft, key, placeholder)
-    if isinstance(value, dict | list):
-        raise _refused(draft, key, f"{{{placeholder}}} is not a single value, and it is inside a text")
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _value(draft: Draft, key: str, placeholder: str) -> JsonValue:
-    try:
-        path = resolve_path(draft.value, placeholder)
-    except ValueError as fault:
-        raise _refused(draft, key, f"{{{placeholder}}}: {fault}") from None
-    here: JsonValue = draft.value
+def _value(value: JsonValue, placeholder: str, path: KeyPath) -> JsonValue:
     for part in path:
-        if isinstance(here, list) and isinstance(part, int):
-            here = here[part]
-        elif isinstance(here, dict) and part in here:
-            here = here[str(part)]
+        if isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        elif isinstance(value, dict) and part in value:
+            value = value[str(part)]
         else:
             text = f"there is no value {{{placeholder}}} in the file; a default counts only when it is written out"
-            raise _refused(draft, key, text)
-    return here
+            raise ValueError(text)
+    return value
 
 
-def _placeholders(draft: Draft, key: str, template: str) -> tuple[str, ...]:
-    pieces = list(_PIECE.finditer(template))
-    if any(piece[0] in ("{", "}") for piece in pieces):
-        text = f"{clipped(template)} holds a brace without its other half; write {{{{ or }}}} for a brace itself"
-        raise _refused(draft, key, text)
-    return tuple(piece[1] for piece in pieces if piece[1] is not None)
-
-
-def _spelt(key: str) -> KeyPath:
-    """The parts of a key as it is spelt; those of the key in full where it is a short one."""
-    return SHORT.get(key, tuple(key.split(".")))
-
-
-def _refused(draft: Draft, key: str, text: str) -> Exception:
+def _refused(draft: Draft, key: str, text: str) -> ConfigError:
     return draft_error(draft, [Problem((GRID_KEY, "derive", key), text)])

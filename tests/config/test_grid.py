@@ -119,6 +119,20 @@ def test_derive_fills_in_texts_and_keeps_the_type_of_a_single_placeholder() -> N
     assert one.experiment_metadata.description == "{classic-7} at 0.5"
 
 
+def test_derived_keys_are_in_order_however_they_are_spelt() -> None:
+    grid = lay(
+        "_grid:\n"
+        "  sweep: {seed: [7]}\n"
+        "  derive:\n"
+        "    experiment_metadata.description: 'at {agent_definitions.1.max_tokens}'\n"
+        "    agent_definitions.other.max_tokens: '{seed}'\n"
+    )
+
+    assert experiments(grid)[0].experiment_metadata.description == "at 7"
+    with pytest.raises(ConfigError, match="needs itself"):
+        lay("_grid: {sweep: {seed: [1]}, derive: {agent_definitions.0.max_tokens: '{agent_definitions.player}'}}\n")
+
+
 def test_a_key_that_only_a_default_fills_can_vary() -> None:
     grid = lay("_grid: {sweep: {game.flags.sheriff: [binary, typed]}}\n")
 
