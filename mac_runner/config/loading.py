@@ -95,16 +95,15 @@ def _profiled(written: Written, profile: str | None) -> Draft:
     draft = draft_of(base, written)
     # All are checked, so that a slip in one is seen before that profile is used.
     refuse(draft, _wrong_profiles(written.value.get("profiles")))
-    overlays = as_object(written.value.get("profiles"))
-    profiles = {DEFAULT_PROFILE: {}, **{name: as_object(overlay) for name, overlay in overlays.items()}}
+    overlays = {DEFAULT_PROFILE: None, **as_object(written.value.get("profiles"))}
+    profiles = {name: draft_of(as_object(overlay), written, ("profiles", name)) for name, overlay in overlays.items()}
     chosen = profile if profile is not None else base.get("profile", DEFAULT_PROFILE)
     if not isinstance(chosen, str):
         raise draft_error(draft, [Problem(("profile",), f"{found(chosen)}; allowed: the name of a profile")])
     if chosen not in profiles:
         where = "--profile" if profile is not None else f"{draft.locate(('profile',))}: profile"
         raise config_error([f"{where}: there is no profile {chosen!r}{suggestion(chosen, profiles)}"])
-    overlay = draft_of(profiles[chosen], written, ("profiles", chosen))
-    draft = overlaid(draft, overlay)
+    draft = overlaid(draft, profiles[chosen])
     return with_value(draft, ("profile",), chosen, "--profile") if profile is not None else draft
 
 

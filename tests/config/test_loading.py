@@ -155,6 +155,7 @@ def test_a_short_key_is_refused_where_it_stands_and_beside_the_long_one() -> Non
         "experiment_metadata: {experiment_name: a}": "1: name: experiment_metadata.experiment_name (trial.yaml:10)",
         "experiment_metadata: []": "10: experiment_metadata: found an empty list; allowed: a mapping",
         "profiles: {embedded: {nmae: x}}": "10: profiles.embedded.nmae: unknown key",
+        "profiles: {b: {name: x, experiment_metadata: {experiment_name: z}}}": "10: name: experiment_metadata.exp",
     }.items():
         (line,) = refused(f"{SHORT}{more}\n")
         assert line.startswith(f"trial.yaml:{expected}")
