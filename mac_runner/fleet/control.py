@@ -51,7 +51,6 @@ class Command:
 
     do: Do
     lane: str
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """`up`, `capacity` or `lost` of a model changed."""
+    """Which lanes of a model are up or may be, or `lost`, changed."""
 
     model: str
 
@@ -146,14 +145,6 @@ class Control:
 
     def up(self, model: str) -> tuple[LaneSpec, ...]:
         return tuple(held.spec for held in self._models[model] if held.lane.is_up)
-
-    def capacity(self, model: str) -> int:
-        """How many requests the lanes of a model that are up serve at once."""
-        return sum(spec.slots for spec in self.up(model))
-
-    def lookahead(self, model: str) -> int:
-        """How many further requests may wait for their turn; 0 where nothing is swapped."""
-        return sum(held.spec.slots for held in self._alive(model)) if self.is_swapped(model) else 0
 
     def is_swapped(self, model: str) -> bool:
         """Whether requests of a model wait for their turn."""
@@ -414,7 +405,7 @@ class Control:
             return
         held.lane.stopping(why)
         self._residency.down(held.spec.name)
-        self._out.append(Command(Do.STOP, held.spec.name, why))
+        self._out.append(Command(Do.STOP, held.spec.name))
 
     def _owe(self, held: _Held, now_s: float) -> None:
         held.owes_since_s, held.look_at_s = now_s, now_s
@@ -443,13 +434,14 @@ class Control:
             if now != before:
                 self._shown[model] = now
                 self._out.append(Changed(model))
-            if (why := now[1]) is not None:
+            if (why := now[2]) is not None:
                 refused = [ticket for ticket in self._residency.waiting_for(model) if ticket not in self._refused]
                 self._refused.update(refused)
                 self._out += [Refuse(ticket, why) for ticket in refused]
 
-    def _picture(self, model: str) -> tuple[tuple[str, ...], str | None, int]:
-        return tuple(spec.name for spec in self.up(model)), self.lost(model), self.lookahead(model)
+    def _picture(self, model: str) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+        up, alive = self.up(model), self._alive(model)
+        return tuple(spec.name for spec in up), tuple(held.spec.name for held in alive), self.lost(model)
 
     def _alive(self, model: str) -> list[_Held]:
         return [held for held in self._models[model] if held.lane.state is not LaneState.RETIRED]

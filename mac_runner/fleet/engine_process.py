@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import re
-import secrets
 import signal
 import sys
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from mac_runner.backends.http.answer import Answer, SendingError, encoded
 from mac_runner.backends.http.client import HttpClient, beside_v1
 from mac_runner.backends.http.stall import Figures, Tokens, figures_of
 from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.vllm.process_logs import FOLLOWING, RAISED
 from mac_runner.clock import Clock
 from mac_runner.files import read_regular
 from mac_runner.fleet import child
@@ -52,9 +52,6 @@ NOT_STARTED: Final = 127
 """The status of a command that does not exist, as a shell has it."""
 _TAIL_BYTES: Final = 1 << 18
 _PREFIX: Final = re.compile(r"^(?:\([\w-]+ pid=\d+\) )?(?:(?:ERROR|CRITICAL)[: ]+(?:[\d:., -]+)?(?:\[[\w./:]+\] ?)?)?")
-_RAISED: Final = re.compile(r"^[\w.]*(?:Error|Exception|Exit|Interrupt|Timeout)(?:: ?|$)")
-_FOLLOWING: Final = re.compile(r"root cause|stack trace|Broken ?pipe|EngineDeadError", re.IGNORECASE)
-"""What a process says when another error brought it down; that one is in the log already."""
 STOP_GRACE_S: Final = 5.0
 """From SIGTERM to SIGKILL."""
 READY_LOOK_S: Final = 5.0
@@ -90,8 +87,8 @@ class Launch:
     """None for an engine that does not take turns."""
 
 
-def launch_of(lane: LaneSpec, model: FleetModelConfig, *, vllm: str | None = None, admin_key: str = "") -> Launch:
-    """How the engine of a lane is started. `vllm` is the program, which is looked for where it is not given."""
+def launch_of(lane: LaneSpec, model: FleetModelConfig, *, admin_key: str) -> Launch:
+    """How the engine of a lane is started. `admin_key` is for the `/admin` paths of `mac-serve`."""
     visible = {"CUDA_VISIBLE_DEVICES": ",".join(lane.place.visible)}
     # The engine sees GPUs as `nvidia-smi` numbers them; on a place without GPUs, none.
     environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **visible} if lane.place.gpus else visible
@@ -111,7 +108,7 @@ def launch_of(lane: LaneSpec, model: FleetModelConfig, *, vllm: str | None = Non
     if lane.place.gpus:
         flags["gpu_memory_utilization"] = lane.memory_share
     if model.engine == "vllm":
-        command = [vllm or vllm_program(), "serve"]
+        command = [vllm_program(), "serve"]
         if model.chat_template is not None:
             flags["chat_template"] = str(model.chat_template.path)
         if lane.takes_turns:
@@ -123,10 +120,9 @@ def launch_of(lane: LaneSpec, model: FleetModelConfig, *, vllm: str | None = Non
         way = SleepWay(sleep_path="/sleep?level=1&mode=wait", wake_path="/wake_up")
     else:
         command = [sys.executable, "-m", "mac_runner.serve"]
-        key = admin_key or secrets.token_hex(16)
         flags["admin_key_env"] = ADMIN_KEY
-        environment |= {ADMIN_KEY: key}
-        headers = {"Authorization": f"Bearer {key}"}
+        environment |= {ADMIN_KEY: admin_key}
+        headers = {"Authorization": f"Bearer {admin_key}"}
         way = SleepWay(sleep_path="/admin/sleep", wake_path="/admin/wake", body={}, headers=headers)
     argv = (*command, lane.checkpoint, *_flags(flags), *_flags(model.engine_args))
     return Launch(argv=argv, environment=environment, sleep=way if lane.takes_turns else None)
@@ -269,8 +265,8 @@ def _size(log: Path) -> int:
 def last_error(log: str) -> str | None:
     """The last error in `log` that is not a consequence of another one, else its last line; None when it is empty."""
     lines = [text for line in log.splitlines() if (text := _PREFIX.sub("", line.strip(), count=1).strip())]
-    raised = [line for line in lines if _RAISED.match(line)]
-    causes = [line for line in raised if not _FOLLOWING.search(line)]
+    raised = [line for line in lines if RAISED.match(line)]
+    causes = [line for line in raised if not FOLLOWING.search(line)]
     found = causes or raised or lines
     return found[-1] if found else None
 

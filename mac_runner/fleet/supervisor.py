@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
-from mac_runner.backends.fleet.settings import LaneAddress
+from mac_runner.backends.fleet.settings import FleetModelConfig, LaneAddress
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.control import Action, Changed, Command, Control, Do, Grant, Note, Refuse
@@ -34,6 +34,7 @@ from mac_runner.fleet.gpus import Gpu, discover
 from mac_runner.fleet.lane import LaneSpec, LaneState, LaneStatus, OnEvent
 from mac_runner.fleet.layout import FleetPlan
 from mac_runner.secrecy import secrets_in
+from mac_runner.store.disk import Disk
 from mac_runner.types import JsonObject
 
 CLOSE_S: Final = 9.0
@@ -104,8 +105,9 @@ class LocalFleet:
         self._logs = self._given_logs or Path(tempfile.mkdtemp(prefix="mac_runner-fleet-"))
         without = withheld(os.environ, self.plan.keys)
         self._client = EngineClient(self.admin_key, *secrets_in(os.environ, without))
+        models = {name: self._with_own_template(model) for name, model in self.plan.models.items()}
         for spec in self.plan.lanes:
-            launch = launch_of(spec, self.plan.models[spec.model], admin_key=self.admin_key)
+            launch = launch_of(spec, models[spec.model], admin_key=self.admin_key)
             log = self._logs / f"{re.sub(r'[^A-Za-z0-9_.@-]', '_', spec.name)}.log"
             self._engines[spec.name] = LaneEngine(spec, launch, log, self._client, self.clock, without=without)
         self._owner = asyncio.current_task()
@@ -122,6 +124,14 @@ class LocalFleet:
             assert self._owner is not None
             self._owner.uncancel()
             raise self._bug
+
+    def _with_own_template(self, model: FleetModelConfig) -> FleetModelConfig:
+        """The model with a copy of its chat template: an engine that starts again reads what the first one read."""
+        if (template := model.chat_template) is None:
+            return model
+        copy = template.model_copy(update={"path": (self._logs / f"{template.sha256}.jinja").resolve()})
+        Disk().write_atomic(copy.path, [template.content()])
+        return model.model_copy(update={"chat_template": copy})
 
     @property
     def _now_s(self) -> float:

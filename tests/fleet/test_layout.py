@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
+from mac_runner.backends.fleet import vllm_program
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.fleet.testing import (
     ADMIN_KEY,
@@ -393,6 +395,8 @@ def test_ports_are_different_and_free_and_of_one_fleet_for_as_long_as_it_is_ther
 GPUS = parse(listing(2, mig=(1,)), slices(2, mig=(1,)))
 
 
+KEY = "of-the-admin-paths"
+launched = partial(launch_of, admin_key=KEY)
 LANE = LaneSpec(
     name="folk@0",
     model="folk",
@@ -414,10 +418,10 @@ def test_vllm_is_started_on_loopback_with_its_share_and_the_flags_of_the_file() 
         "compilation_config.mode": 3,
     }
 
-    launch = launch_of(LANE, M(model="Qwen/Qwen3-8B", engine_args=args), vllm="/venv/bin/vllm")
+    launch = launched(LANE, M(model="Qwen/Qwen3-8B", engine_args=args))
 
     assert launch.argv == (
-        *("/venv/bin/vllm", "serve", "Qwen/Qwen3-8B", "--host", "127.0.0.1", "--port", "8100"),
+        *(vllm_program(), "serve", "Qwen/Qwen3-8B", "--host", "127.0.0.1", "--port", "8100"),
         *("--served-model-name", "Qwen/Qwen3-8B", "--max-num-seqs", "32", "--tensor-parallel-size", "1"),
         *("--gpu-memory-utilization", "0.46", "--enable-prefix-caching", "--kv-cache-dtype", "fp8", "--enforce-eager"),
         *("--no-enable-chunked-prefill", "--speculative-config", json.dumps(args["speculative_config"])),
@@ -432,7 +436,7 @@ def test_vllm_renders_prompts_with_the_template_that_was_loaded_and_with_no_othe
     file.write_text("{{ messages }}")
     model = M(model="m", chat_template=File.at(file))
 
-    argv = launch_of(LANE, model).argv
+    argv = launched(LANE, model).argv
     assert argv[argv.index("--chat-template") + 1] == str(file)
     assert local_plan(FleetConfig(gpus=1), {"m": model}, is_dry=True).lanes
     file.write_text("{{ other }}")
@@ -445,19 +449,19 @@ def test_vllm_renders_prompts_with_the_template_that_was_loaded_and_with_no_othe
 
 def test_the_doors_for_sleep_are_open_only_where_lanes_take_turns() -> None:
     """They are open to whoever reaches the port."""
-    turns = launch_of(replace(LANE, takes_turns=True), M(model="m"))
+    turns = launched(replace(LANE, takes_turns=True), M(model="m"))
 
     assert "--enable-sleep-mode" in turns.argv
     assert turns.environment["VLLM_SERVER_DEV_MODE"] == "1"
     assert turns.sleep is not None
     assert (turns.sleep.sleep_path, turns.sleep.wake_path) == ("/sleep?level=1&mode=wait", "/wake_up")
-    alone = launch_of(LANE, M(model="m"))
+    alone = launched(LANE, M(model="m"))
     assert "--enable-sleep-mode" not in alone.argv
     assert "VLLM_SERVER_DEV_MODE" not in alone.environment
 
 
 def test_the_prefix_cache_can_be_switched_off(snapshot: SnapshotAssertion) -> None:
-    launch = launch_of(LANE, M(model="m", engine_args={"enable-prefix-caching": False}))
+    launch = launched(LANE, M(model="m", engine_args={"enable-prefix-caching": False}))
 
     assert [flag for flag in launch.argv if "prefix" in flag] == snapshot
 
@@ -465,7 +469,7 @@ def test_the_prefix_cache_can_be_switched_off(snapshot: SnapshotAssertion) -> No
 def test_mac_serve_understands_its_command_line_and_its_key_is_not_on_it() -> None:
     model = M(model="/models/tiny", engine="nano", engine_args={"kv_cache_gib": 0.5, "dtype": "float32"})
 
-    launch = launch_of(replace(LANE, takes_turns=True, checkpoint="/models/tiny"), model)
+    launch = launched(replace(LANE, takes_turns=True, checkpoint="/models/tiny"), model)
 
     assert launch.argv[:4] == (sys.executable, "-m", "mac_runner.serve", "/models/tiny")
     with click.Context(main) as context:
@@ -487,14 +491,14 @@ def test_mac_serve_understands_its_command_line_and_its_key_is_not_on_it() -> No
     assert launch.sleep.headers == {"Authorization": f"Bearer {key}"}
     assert all(key not in argument for argument in launch.argv)
     assert key not in repr(launch)
-    assert key != launch_of(LANE, model).environment[ADMIN_KEY]
+    assert key == KEY
 
 
 def test_a_command_template_gets_its_port_its_model_and_its_gpus() -> None:
     command = ("serve", "{model}", "--port={port}", "--gpus", "{gpus}", '{"a": 1}')
     model = M(model="m", engine="command", command=command)
 
-    launch = launch_of(replace(LANE, place=Place(number=0, gpus=GPUS)), model)
+    launch = launched(replace(LANE, place=Place(number=0, gpus=GPUS)), model)
 
     assert launch.argv == ("serve", "m", "--port=8100", "--gpus", "0,1", '{"a": 1}')
     assert launch.environment["CUDA_VISIBLE_DEVICES"] == "0,1"
@@ -503,8 +507,8 @@ def test_a_command_template_gets_its_port_its_model_and_its_gpus() -> None:
 
 def test_an_engine_sees_its_slice_alone_and_without_gpus_none() -> None:
     part = replace(LANE, place=Place(number=0, gpus=GPUS[1:], slice=GPUS[1].slices[1]))
-    assert launch_of(part, M(model="m")).environment["CUDA_VISIBLE_DEVICES"] == "MIG-11-5b91-5ad5"
+    assert launched(part, M(model="m")).environment["CUDA_VISIBLE_DEVICES"] == "MIG-11-5b91-5ad5"
 
-    bare = launch_of(replace(LANE, place=Place(number=0)), M(model="m"))
+    bare = launched(replace(LANE, place=Place(number=0)), M(model="m"))
     assert bare.environment == {"CUDA_VISIBLE_DEVICES": ""}
     assert "--gpu-memory-utilization" not in bare.argv

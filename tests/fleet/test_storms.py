@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mac_runner.fleet.testing import Control, Lane, LaneState, Residency, RoundRobinAllocator
+from mac_runner.fleet.testing import Control, Lane, LaneSpec, LaneState, Residency, RoundRobinAllocator
 from tests import tiers
 from tests.faults.tier import SCALE
 from tests.sim.fleet_storm import FAULTS, play
@@ -48,8 +48,8 @@ def no_stranding(_allocator: RoundRobinAllocator, _was: Callable[..., Any], _lan
     pass
 
 
-def capacity_of_all(control: Control, _was: Callable[..., int], model: str) -> int:
-    return sum(held.spec.slots for held in control._alive(model))
+def all_taken_for_up(control: Control, _was: Callable[..., Any], model: str) -> tuple[LaneSpec, ...]:
+    return tuple(held.spec for held in control._models[model])
 
 
 def killed_when_slow(control: Control, was: Callable[..., Any], now_s: float) -> Any:
@@ -85,7 +85,7 @@ def play_many() -> None:
 BUGS: dict[str, tuple[type, str, Callable[..., Any], str]] = {
     "restarts at once in a loop": (Lane, "ended", no_rest, "started again at once"),
     "forgets to strand": (RoundRobinAllocator, "_strand", no_stranding, "is not up"),
-    "capacity is not lowered": (Control, "capacity", capacity_of_all, "slots"),
+    "capacity is not lowered": (Control, "up", all_taken_for_up, "slots"),
     "kills for a slow health page": (Control, "tick", killed_when_slow, "stopped without reason"),
     "two starts on one place": (Control, "_is_place_busy", two_starts, "on one (GPU|place)"),
     "restarts before the memory is back": (Control, "_owe", memory_taken_for_granted, "memory"),

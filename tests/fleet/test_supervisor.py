@@ -14,10 +14,12 @@ import aiohttp
 import psutil
 import pytest
 
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet import engine_process, supervisor
 from mac_runner.fleet.supervisor import CLOSE_S
 from mac_runner.fleet.testing import Figures, LaneState, figures_of
+from mac_runner.section import File
 from tests.fleet.real_fleet import (
     Heard,
     awaited,
@@ -36,6 +38,7 @@ from tests.patience import descendants, wait_for_ends
 pytestmark = pytest.mark.ci
 
 FAILS = "import sys; sys.exit('Error: the weights of {model} are torn')"
+RENDERS = "sys.exit('Error: ' + open(sys.argv[sys.argv.index('--chat-template') + 1]).read())"
 
 
 async def figures(url: str) -> Figures:
@@ -113,6 +116,25 @@ async def test_the_same_start_error_twice_retires_a_lane_with_its_last_error(tmp
 
     assert heard.names("m@0") == ["START", "DEAD", "RESTART", "DEAD", "RETIRED"]
     assert "status 1: Error: " in heard.lines[-1]
+
+
+@awaited
+async def test_every_start_reads_the_chat_template_that_the_first_one_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, vllm, logs = tmp_path / "chat.jinja", tmp_path / "vllm", tmp_path / "logs"
+    given.write_text("as it was loaded")
+    vllm.write_text(f"#!{sys.executable}\nimport sys\n{RENDERS}")
+    vllm.chmod(0o700)
+    logs.mkdir()
+    monkeypatch.setattr(engine_process, "vllm_program", lambda: str(vllm))
+    model = FleetModelConfig(model="m", chat_template=File.at(given))
+    async with fleet_of(plan_of({"m": model}), Heard(), logs) as fleet:
+        given.write_text("as it was edited later")
+        with pytest.raises(EngineDeadError):
+            await fleet.model("m").start()
+
+    assert (logs / "m@0.log").read_text().split("Error: ")[1:] == ["as it was loaded\n"] * 2
 
 
 def test_port_that_another_process_has_is_a_start_error_and_not_a_server(tmp_path: Path) -> None:

@@ -193,8 +193,8 @@ class World(Timeline):
                     self._start(lane)
                 case Command(Do.WARM, lane):
                     self._warm(lane)
-                case Command(Do.STOP, lane, why):
-                    self._stop(lane, why)
+                case Command(Do.STOP, lane):
+                    self._stop(lane)
                 case Command(Do.SLEEP, lane):
                     self._sleep(lane)
                 case Command(Do.WAKE, lane):
@@ -269,11 +269,11 @@ class World(Timeline):
                 self.leaving.discard(lane)
             self.perform(self.control.warmed(lane, self.now_s))
 
-    def _stop(self, lane: str, why: str) -> None:
+    def _stop(self, lane: str) -> None:
         process = self.processes[lane]
         assert not process.is_doomed, f"{lane} is stopped twice"
         is_late = not process.is_ready and self.now_s - process.began_s >= START_S - 0.001
-        assert is_late or lane in self.may_stop, f"{lane} is stopped without reason: {why}"
+        assert is_late or lane in self.may_stop, f"{lane} is stopped without reason: {self.control.lane(lane).fault}"
         process.is_doomed = True
         self.at(self.random.uniform(0, 8), lambda: self._end(lane, process, "signal 15", was_killed=True))
 
@@ -524,7 +524,7 @@ class World(Timeline):
                 true[held.model] += held.slots
                 up.add(lane)
         for model, slots in true.items():
-            offered = self.control.capacity(model)
+            offered = sum(spec.slots for spec in self.control.up(model))
             assert offered == slots, f"{model} offers {offered} slots; {slots} of {sorted(up)} serve"
         assert max(awake.values()) <= self.resident, f"awake on each place: {awake}; allowed: {self.resident}"
         for agent in self.settled & self.turns_left.keys():

@@ -36,8 +36,9 @@ _TAIL_BYTES: Final = 1 << 18
 _SOCKETS_BYTES_MAX: Final = 60
 """The longest path of a directory for sockets: with a UUID behind it, it has to stay below 108 bytes."""
 _RECORD: Final = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) \d{4}-\d\d-\d\d [\d:,]+ \d+ [\w.]+ (.*)")
-_RAISED: Final = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt|Timeout)(?::|$)")
-_FOLLOWING: Final = re.compile(r"root cause|stack trace|Broken ?pipe|EngineDeadError", re.IGNORECASE)
+RAISED: Final = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt|Timeout)(?::|$)")
+"""The last line of a traceback."""
+FOLLOWING: Final = re.compile(r"root cause|stack trace|Broken ?pipe|EngineDeadError", re.IGNORECASE)
 """What processes say when another error brought them down; that one is in the log already."""
 
 
@@ -197,9 +198,9 @@ def cause_in(log: str) -> str | None:
         if record := _RECORD.match(line):
             is_error = record[1] in {"ERROR", "CRITICAL"}
             messages += [record[2]] if is_error else []
-        elif is_error and _RAISED.match(line):
+        elif is_error and RAISED.match(line):
             raised.append(line)
             messages.clear()
     found = (*reversed(raised), *reversed(messages))
     redactor = Redactor(*secrets_in(os.environ))
-    return next((redactor.quoted(error) for error in found if not _FOLLOWING.search(error)), None)
+    return next((redactor.quoted(error) for error in found if not FOLLOWING.search(error)), None)
