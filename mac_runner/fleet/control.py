@@ -71,9 +71,15 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Which lanes of a model are up or may be, or `lost`, changed."""
+    """What is so of a model from now on."""
 
     model: str
+    up: tuple[str, ...]
+    """The lanes that take requests."""
+    alive: tuple[str, ...]
+    """Those that are not retired."""
+    lost: str | None
+    """Why no lane will serve again; None while one may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,15 +439,15 @@ class Control:
             now = self._picture(model)
             if now != before:
                 self._shown[model] = now
-                self._out.append(Changed(model))
-            if (why := now[2]) is not None:
+                self._out.append(now)
+            if (why := now.lost) is not None:
                 refused = [ticket for ticket in self._residency.waiting_for(model) if ticket not in self._refused]
                 self._refused.update(refused)
                 self._out += [Refuse(ticket, why) for ticket in refused]
 
-    def _picture(self, model: str) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+    def _picture(self, model: str) -> Changed:
         up, alive = self.up(model), self._alive(model)
-        return tuple(spec.name for spec in up), tuple(held.spec.name for held in alive), self.lost(model)
+        return Changed(model, tuple(lane.name for lane in up), tuple(one.spec.name for one in alive), self.lost(model))
 
     def _alive(self, model: str) -> list[_Held]:
         return [held for held in self._models[model] if held.lane.state is not LaneState.RETIRED]

@@ -589,37 +589,28 @@ class AttachedFleet(FleetClient):
         self._version = state.version
         self._status = state.lanes
         for lanes in self._models.values():
-            lanes.adopt(state.models[lanes.served_as])
+            lanes.show(state.models[lanes.served_as])
 
 
-class AttachedLanes:
+class AttachedLanes(ModelLanes):
     """The lanes of one model; `served_as` is its name in the fleet."""
 
     def __init__(self, served_as: str, client: FleetClient) -> None:
+        super().__init__(is_swapped=False, stall_s=1.0)  # Until the first state is there.
         self.served_as = served_as
-        self.up: tuple[LaneAddress, ...] = ()
-        self.all: tuple[LaneAddress, ...] = ()
-        self.lost: str | None = None
-        self.is_swapped = False
-        self.stall_s = 1.0
         self._client = client
-        self._listeners: list[Callable[[], None]] = []
         self._prefix = CommonPrefix()
         self.posts: set[asyncio.Task[None]] = set()
         """Words to the holder that have not arrived."""
-
-    def on_change(self, tell: Callable[[], None]) -> None:
-        self._listeners.append(tell)
 
     async def start(self) -> None:
         """Wait until a lane is up, or, of a model that takes turns, until one has been."""
         await self._client.post("/start", model=self.served_as)
         changed = asyncio.Event()
-        self._listeners.append(changed.set)
+        self.on_change(changed.set)
         while not (self.up or self.is_swapped) and self.lost is None:
             await changed.wait()
             changed.clear()
-        self._listeners.remove(changed.set)
         if self.lost is not None:
             raise EngineDeadError(self.lost)
 
@@ -635,22 +626,13 @@ class AttachedLanes:
     def report_stuck(self, lane: str, why: str) -> None:
         self._post("/stuck", lane=lane, why=why)
 
-    def adopt(self, state: ModelState) -> None:
-        before = self.up, self.all, self.lost
-        self.up = tuple(lane for lane in state.all if lane.name in state.up)
-        self.all, self.lost = state.all, state.lost
+    def show(self, state: ModelState) -> None:
         self.is_swapped, self.stall_s = state.is_swapped, state.stall_s
-        if before != (self.up, self.all, self.lost):
-            self._tell()
+        self.adopt(state.up, state.all, state.lost)
 
     def lose(self, why: str) -> None:
         """The holder has ended."""
-        self.up, self.all, self.lost = (), (), self.lost or why
-        self._tell()
-
-    def _tell(self) -> None:
-        for tell in tuple(self._listeners):
-            tell()
+        self.adopt((), (), self.lost or why)
 
     def _post(self, path: str, **fields: str) -> None:
         task = asyncio.create_task(self._send(path, fields))

@@ -13,12 +13,12 @@ import secrets
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
-from mac_runner.backends.fleet.settings import FleetModelConfig, LaneAddress
+from mac_runner.backends.fleet.settings import FleetModelConfig, LaneAddress, ModelLanes
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.control import Action, Changed, Command, Control, Do, Grant, Note, Refuse
@@ -75,10 +75,7 @@ class LocalFleet:
         self._given_logs = logs
         self._reports = LaneReports(plan.lanes, clock=clock, say=say, on_event=on_event)
         self.admin_key = secrets.token_hex(16)
-        self._models = {
-            name: LocalModelLanes(name, [lane for lane in plan.lanes if lane.model == name], self)
-            for name in plan.models
-        }
+        self._models = {name: LocalModelLanes(name, self) for name in plan.models}
         self._engines: dict[str, LaneEngine] = {}
         self._memory = Memory()
         self._work: Mapping[Do, Callable[[LaneEngine], _Work]] = {
@@ -227,8 +224,8 @@ class LocalFleet:
                 self._settle_turn(ticket, lambda grant: grant.set_result(lane))
             case Refuse(ticket, why):
                 self._settle_turn(ticket, lambda grant: grant.set_exception(EngineDeadError(why)))
-            case Changed(model):
-                self._models[model].changed()
+            case Changed(model, up, alive, lost):
+                self._models[model].show(up, alive, lost)
             case Note():
                 self._note(action, self._engines[action.lane])
 
@@ -381,10 +378,11 @@ class LocalFleet:
             await self.clock.sleep(LOOK_EVERY_S)
 
 
-class LocalModelLanes:
-    """The lanes of one model, as its backend sees them: `ModelLanes`."""
+class LocalModelLanes(ModelLanes):
+    """The lanes of one model, as its backend sees them."""
 
-    def __init__(self, name: str, lanes: Sequence[LaneSpec], fleet: LocalFleet) -> None:
+    def __init__(self, name: str, fleet: LocalFleet) -> None:
+        super().__init__(is_swapped=fleet.control.is_swapped(name), stall_s=fleet.plan.config.probe.stall_s)
         self._name = name
         self._fleet = fleet
         self._addresses = {
@@ -395,40 +393,18 @@ class LocalModelLanes:
                 slots=lane.slots,
                 admin_key=fleet.admin_key,
             )
-            for lane in lanes
+            for lane in fleet.plan.lanes
+            if lane.model == name
         }
-        self._tells: list[Callable[[], None]] = []
+        self.all = tuple(self._addresses.values())
         self._prefix = CommonPrefix()
 
     @property
     def common_prefix(self) -> str:
         return self._prefix.text or ""
 
-    @property
-    def up(self) -> tuple[LaneAddress, ...]:
-        return tuple(self._addresses[lane.name] for lane in self._fleet.control.up(self._name))
-
-    @property
-    def all(self) -> tuple[LaneAddress, ...]:
-        control = self._fleet.control
-        return tuple(
-            address for name, address in self._addresses.items() if control.lane(name).state is not LaneState.RETIRED
-        )
-
-    @property
-    def lost(self) -> str | None:
-        return self._fleet.control.lost(self._name)
-
-    @property
-    def is_swapped(self) -> bool:
-        return self._fleet.control.is_swapped(self._name)
-
-    @property
-    def stall_s(self) -> float:
-        return self._fleet.plan.config.probe.stall_s
-
-    def on_change(self, tell: Callable[[], None]) -> None:
-        self._tells.append(tell)
+    def show(self, up: Container[str], alive: Iterable[str], lost: str | None) -> None:
+        self.adopt(up, [self._addresses[name] for name in alive], lost)
 
     async def start(self) -> None:
         self._fleet.begin()
@@ -450,10 +426,6 @@ class LocalModelLanes:
 
     def report_stuck(self, lane: str, why: str) -> None:
         self._fleet.feed(self._fleet.control.stuck(lane, why, self._fleet.clock.monotonic_s()))
-
-    def changed(self) -> None:
-        for tell in self._tells:
-            tell()
 
 
 class LaneReports:

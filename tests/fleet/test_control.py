@@ -75,7 +75,7 @@ def test_places_start_together_and_lanes_of_one_place_one_after_the_other() -> N
     assert acts(fleet.begin(0)) == [Start("a@0"), Start("a@1")]
     commands = bring_up(fleet, "a@0", 30)
     assert acts(commands) == [Start("b@0")]
-    assert Changed("a") in commands
+    assert Changed("a", ("a@0",), ("a@0", "a@1"), None) in commands
     assert (slots(fleet, "a"), slots(fleet, "b")) == (2, 0)
     assert [lane.name for lane in fleet.up("a")] == ["a@0"]
 
@@ -84,7 +84,7 @@ def test_lane_that_ends_is_down_at_once_and_starts_after_its_rest_when_its_memor
     fleet = running(spec("a", 0), spec("a", 1))
     commands = fleet.ended("a@0", "exit status 1", 100)
 
-    assert Changed("a") in commands
+    assert Changed("a", ("a@1",), ("a@0", "a@1"), None) in commands
     assert slots(fleet, "a") == 2
     assert acts(commands) == [CheckMemory("a@0")]
     assert acts(fleet.memory("a@0", False, 100.1)) == []

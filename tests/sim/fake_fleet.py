@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.backends.fleet.settings import FleetModelConfig, ModelLanes
 from mac_runner.backends.testing import LaneAddress
 from mac_runner.clock import Clock
 from mac_runner.errors import EngineDeadError
@@ -34,7 +34,7 @@ def spec(model: str, place: int, slots: int = 2, port: int = 9000) -> LaneSpec:
 
 
 @dataclass(eq=False)
-class FakeLanes:
+class FakeLanes(ModelLanes):
     """The lanes of one model. All are up from the start on, until a test says otherwise."""
 
     all: tuple[LaneAddress, ...]
@@ -53,9 +53,6 @@ class FakeLanes:
     """What a start waits for."""
     is_resident: asyncio.Event = field(default_factory=asyncio.Event)
     _tells: list[Callable[[], None]] = field(default_factory=list)
-
-    def on_change(self, tell: Callable[[], None]) -> None:
-        self._tells.append(tell)
 
     async def start(self) -> None:
         self.starts += 1

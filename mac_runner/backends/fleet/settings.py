@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, Protocol
@@ -88,35 +89,40 @@ class LaneAddress:
         return ",".join(self.gpus) or None
 
 
-class ModelLanes(Protocol):
+class ModelLanes(ABC):
     """The engines of one entry of `model_definitions`. All calls are made in the loop of the fleet."""
 
-    @property
-    def up(self) -> tuple[LaneAddress, ...]:
+    def __init__(self, *, is_swapped: bool, stall_s: float) -> None:
+        self.up: tuple[LaneAddress, ...] = ()
         """The engines that take requests now, in an order that stays."""
-
-    @property
-    def all(self) -> tuple[LaneAddress, ...]:
+        self.all: tuple[LaneAddress, ...] = ()
         """All engines that are not retired, whatever their state."""
-
-    @property
-    def lost(self) -> str | None:
+        self.lost: str | None = None
         """Why no engine of this model will serve again; None while one may."""
-
-    @property
-    def is_swapped(self) -> bool:
+        self.is_swapped = is_swapped
         """Whether this model shares its places with others, so that requests wait for their turn."""
-
-    @property
-    def stall_s(self) -> float:
+        self.stall_s = stall_s
         """How long an engine with requests in flight may give no answer before it is looked at."""
+        self._tells: list[Callable[[], None]] = []
 
     def on_change(self, tell: Callable[[], None]) -> None:
-        """Call `tell` whenever `up` or `lost` changes."""
+        """Call `tell` whenever `up`, `all` or `lost` changes."""
+        self._tells.append(tell)
 
+    def adopt(self, up: Container[str], among: Iterable[LaneAddress], lost: str | None) -> None:
+        """From now on the engines are `among` these, and those named are `up`."""
+        before = self.up, self.all, self.lost
+        self.all, self.lost = tuple(among), lost
+        self.up = tuple(lane for lane in self.all if lane.name in up)
+        if before != (self.up, self.all, self.lost):
+            for tell in tuple(self._tells):
+                tell()
+
+    @abstractmethod
     async def start(self) -> None:
         """Start the engines, if that has not begun; returns when one is up. Raises EngineDeadError or ConfigError."""
 
+    @abstractmethod
     def turn(self, agent: str) -> AbstractAsyncContextManager[str | None]:
         """A place for one request where models are swapped: entered when the model is resident, left after the reply.
 
@@ -124,12 +130,14 @@ class ModelLanes(Protocol):
         once, without a lane: the request may go to any that is up.
         """
 
+    @abstractmethod
     def see(self, system: str) -> None:
         """Take the system message of a prompt: what the first ones have in common warms up engines that start.
 
         Cheap; it may be called for each request.
         """
 
+    @abstractmethod
     def report_stuck(self, lane: str, why: str) -> None:
         """Say that an engine gives no reply, not even to a canary: the fleet ends it and starts it again."""
 
