@@ -61,22 +61,23 @@ def played(file: Path, out: Path) -> None:
     subprocess.run([sys.executable, "-m", "mac_runner", file, "--out", out, "--quiet"], check=True)
 
 
-def spans(directories: Sequence[Path]) -> list[Span]:
-    """The requests of some run directories, timed from the first of them."""
-    found = [span for directory in directories for span in _spans(directory)]
-    first_s = min(span.start_s for span in found)
-    return sorted(Span(setting, start_s - first_s, end_s - first_s) for setting, start_s, end_s in found)
-
-
-def _spans(directory: Path) -> Iterator[Span]:
+def spans(directory: Path) -> list[Span]:
+    """The requests of a run directory, timed from the first of them."""
     began: dict[tuple[str, str], float] = {}
+    found: list[tuple[str, float, float]] = []
     for line in (directory / "events.jsonl").read_text().splitlines():
         event = json.loads(line)
+        if event["event"] not in ("EVENT_INFER_START", "EVENT_INFER_DONE"):
+            continue
+        turn = event["task"], event["turn"]
         at_s = datetime.fromisoformat(event["time"]).timestamp()
         if event["event"] == "EVENT_INFER_START":
-            began[event["task"], event["turn"]] = at_s
-        elif event["event"] == "EVENT_INFER_DONE":
-            yield Span(directory.name, began.pop((event["task"], event["turn"])), at_s)
+            began[turn] = at_s
+        else:
+            setting = event["task"].rpartition("-")[0]
+            found.append((setting, began.pop(turn), at_s))
+    first_s = min(start_s for _, start_s, _ in found)
+    return sorted(Span(setting, start_s - first_s, end_s - first_s) for setting, start_s, end_s in found)
 
 
 def utilisation(found: Sequence[Span], start_s: float, end_s: float) -> float:
@@ -112,14 +113,14 @@ def main() -> None:
         lab = Path(name)
         (lab / "grid.yaml").write_text(yaml.safe_dump({**content, "_grid": {"sweep": {"seed": seeds}}}))
         played(lab / "grid.yaml", lab / "grid")
-        pooled = spans([path.parent for path in (lab / "grid").glob("*/events.jsonl")])
+        pooled = spans(lab / "grid")
         alone: list[Span] = []
         for seed in seeds:
             (lab / "one.yaml").write_text(yaml.safe_dump({**content, "seed": seed}))
             played(lab / "one.yaml", lab / f"one-{seed}")
             offset_s = max((span.end_s for span in alone), default=0.0)
-            found = spans([lab / f"one-{seed}"])
-            alone += [Span(span.setting, span.start_s + offset_s, span.end_s + offset_s) for span in found]
+            found = spans(lab / f"one-{seed}")
+            alone += [Span(f"seed {seed}", span.start_s + offset_s, span.end_s + offset_s) for span in found]
     report(pooled, alone, asked.conversations)
 
 
