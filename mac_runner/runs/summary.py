@@ -5,6 +5,7 @@ The runs that tables are made of, with the tables that need an environment to be
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -51,6 +52,7 @@ from mac_runner.store import (
 from mac_runner.store.fork import fork_summary
 from mac_runner.store.grid import GridAtRest, GridRecorder, bounds_of_both
 from mac_runner.store.layout import SUMMARIES
+from mac_runner.store.rows import DoneRow
 from mac_runner.store.run import lost_words
 from mac_runner.types import JsonObject
 
@@ -72,6 +74,10 @@ def summary_parts(contents: Run) -> Iterator[JsonObject | None]:
         totals.add(row.read())
         if number % _PART_ROWS == 0:
             yield None
+    yield _summary(contents, totals)
+
+
+def _summary(contents: Run, totals: Totals) -> JsonObject:
     summary = summarise(
         totals,
         experiment_name=contents.experiment_name,
@@ -80,12 +86,13 @@ def summary_parts(contents: Run) -> Iterator[JsonObject | None]:
         decoding=recorded_decoding(contents.resolved),
         speakers=recorded_speakers(contents.resolved),
     )
+    fork = contents.fork
     forked: JsonObject = {} if fork is None else {"fork": fork_summary(fork, contents.rows())}
     policies = contents.state.policies_json()
     # What limits the combination of a grid is the use of the whole grid.
     is_over = contents.layout.grid is not None or contents.counts.done == contents.counts.planned
     stopped = _stopped(contents.bounds, contents.usage, is_over=is_over)
-    yield summary | stopped | forked | ({"policies": policies} if policies else {})
+    return summary | stopped | forked | ({"policies": policies} if policies else {})
 
 
 def _stopped(bounds: JsonObject, used: JsonObject, *, is_over: bool) -> JsonObject:
@@ -130,12 +137,17 @@ class _Combinations:
         """`Run.bounds` of all."""
         self._asked = asked
 
-    def add(self, known: GridEntry, contents: Run) -> None:
-        """Take what is needed of a combination that was read."""
+    def add(self, known: GridEntry, contents: Run, rows: Iterator[DoneRow]) -> Iterator[DoneRow]:
+        """Pass on the rows of a combination that is read, and take what is needed of it after the last one."""
+        totals = Totals()
+        for row in rows:
+            if known.is_asked:
+                totals.add(row.read())
+            yield row
         if not known.is_asked:
             return
         # Not its summary.json, which is for readers: what the directory holds now.
-        self.summaries[known.slug] = summary_of(contents)
+        self.summaries[known.slug] = _summary(contents, totals)
         self.shares.append(contents.share)
         self.bounds = bounds_of_both(self.bounds, contents.bounds)
         if (asked := self._asked.get(known.slug)) is None:
@@ -170,7 +182,8 @@ def recorded_grid_results(directory: Path) -> GridResults:
     found = _Combinations({})
     for known in record.entries:
         if has_run(directory / known.slug):
-            found.add(known, read_run(directory / known.slug))
+            contents = read_run(directory / known.slug)
+            deque(found.add(known, contents, contents.json_rows_in_task_order()), maxlen=0)
     return _results(
         directory,
         record,

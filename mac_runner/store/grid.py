@@ -33,6 +33,7 @@ from mac_runner.store.lock import RunLock
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, read_manifest, write_manifest
 from mac_runner.store.records import encode_json, foreign_format, lines
+from mac_runner.store.rows import DoneRow
 from mac_runner.store.run import Run, added_counts, read_run
 from mac_runner.store.run_state import (
     RECORDED,
@@ -99,12 +100,13 @@ class GridRecord(msgspec.Struct, frozen=True, kw_only=True):
         return replace(new, entries=(*kept, *joined))
 
 
-OnRead: TypeAlias = Callable[[GridEntry, Run], object]
-"""Receives each combination that has begun, once it is read; it keeps what is needed of it, and not all."""
+OnRead: TypeAlias = Callable[[GridEntry, Run, Iterator[DoneRow]], Iterator[DoneRow]]
+"""Receives each combination that has begun, with its rows in task order, which it passes on: they are read once."""
 
 
-def _unnoted(_known: GridEntry, _contents: Run) -> None:
+def _unnoted(_known: GridEntry, _contents: Run, rows: Iterator[DoneRow]) -> Iterator[DoneRow]:
     """Nothing is needed of a combination."""
+    return rows
 
 
 def is_grid(directory: Path, *, disk: Disk | None = None) -> bool:
@@ -253,12 +255,11 @@ def _index_lines(
         if not has_run(layout.directory / known.slug, disk=disk):
             continue
         contents = read_run(layout.directory / known.slug, disk=disk)
-        on_read(known, contents)
         manifest.plan(contents.planned())
         for task_id, ending in contents.state.endings.items():
             manifest.settle(task_id, ending.status)
         marks = encode_json(known.slug), encode_json(dict(known.values))
-        for row in contents.json_rows_in_task_order():
+        for row in on_read(known, contents, contents.json_rows_in_task_order()):
             yield b'{"combination":%b,%b,"values":%b}\n' % (marks[0], row.json[1:-1], marks[1])
 
 
