@@ -80,7 +80,7 @@ def test_every_file_on_a_page_can_be_read_as_what_it_is() -> None:
                 wrong.append((page.name, block.text, str(fault)))
 
     assert wrong == []
-    assert read >= 70
+    assert read >= 60
 
 
 @pytest.mark.ci
@@ -456,15 +456,17 @@ DESIGN_PAGE = DOCS / "town_of_salem.md"
 
 
 def test_examples_of_the_page_can_be_run_and_play_every_deal_on_both_sides(tmp_path: Path) -> None:
-    """The second and the third example are parts of the first that differ."""
+    """Each is the shipped example, with what it says in place of that, and of the example before."""
+    content = yaml.safe_load((ROOT / "experiments" / "tos_a_vs_b.yaml").read_text("utf-8"))
     examples = [block.text for block in blocks(DESIGN_PAGE, "Designing an experiment") if block.kind == "yaml"]
     file = tmp_path / "example.yaml"
-    for example in examples:
-        file.write_text(yaml.safe_dump(yaml.safe_load(examples[0]) | yaml.safe_load(example)), encoding="utf-8")
+    for example in ("{}", *examples):
+        content |= yaml.safe_load(example)
+        file.write_text(yaml.safe_dump(content), encoding="utf-8")
         deals = [[task.seed for task in setup.tasks()] for setup in set_up(RunRequest(file=file)).setups]
         assert len(deals) == 2
         assert deals[0] == deals[1]
-    assert len(examples) == 3
+    assert len(examples) == 2
 
 
 def test_table_of_the_page_is_what_the_program_prints() -> None:

@@ -104,6 +104,14 @@ def test_werewolf_is_short_and_its_players_do_not_play_by_chance_alone(place: Pa
 
 
 @pytest.mark.ci
+def test_role_of_an_example_is_played_and_verified_by_those_who_trust_its_code(place: Path, lab: Lab) -> None:
+    lab.done("nurse.yaml", "--limit", "3")
+
+    lab.run("verify", "runs/nurse").refused("nurse")
+    lab.done("verify", "runs/nurse", "--trust")
+
+
+@pytest.mark.ci
 def test_players_of_sharing_do_as_well_as_they_can(place: Path, at_once: AtOnce) -> None:
     """The first gets what it likes, and so does the second unless it is gone."""
     at_once("check", "sharing.py:sharing", "--agents", "2", "--conversations", "3").done()

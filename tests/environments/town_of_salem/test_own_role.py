@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import runpy
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -52,7 +52,7 @@ from mac_runner.environments.town_of_salem.testing import (
 from mac_runner.types import JsonObject, Prompt, ReceiptKind, Turn
 from tests.environments.town_of_salem.table import open_game, play, rows
 
-GUIDE = Path(__file__).parents[3] / "docs" / "town_of_salem.md"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "nurse.py"
 GAMES = 20
 POISONED = DeathCause("poisoner", "poisoned by a Poisoner", is_visible=True)
 LOBBY = ("poisoner", "investigator", "sheriff", "doctor", "lookout", "bodyguard", "jester", "any")
@@ -228,9 +228,8 @@ def test_cause_that_its_role_does_not_name_is_refused() -> None:
 
 @pytest.fixture
 def nurse() -> Iterator[None]:
-    """The role of the guide, registered by the code of its author as it stands there."""
-    (code,) = re.findall(r"\n## Adding a role\n.*?\n```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    exec(compile(code, "nurse.py", "exec"), {"__name__": "nurse"})
+    """The role of the examples, registered by their code."""
+    runpy.run_path(str(EXAMPLE))
     yield
     unregister("nurse")
 
@@ -241,7 +240,9 @@ BEDSIDE = ("nurse", "sheriff", "spy", "retributionist", "godfather", "mafioso", 
 
 @pytest.mark.ci
 @pytest.mark.usefixtures("nurse")
-def test_role_of_the_guide_protects_and_gives_notices_of_its_own_in_200_games_though_no_other_file_knows_it() -> None:
+def test_role_of_the_examples_protects_and_gives_notices_of_its_own_in_200_games_though_no_other_file_knows_it() -> (
+    None
+):
     seen: Counter[str] = Counter()
 
     def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
