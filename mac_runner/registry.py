@@ -214,6 +214,40 @@ class EnvironmentSpec(Generic[S]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """How a model is served, as far as its settings say; None where they do not.
+
+    A lane is a server, a replica or a copy of the model.
+    """
+
+    model: str | None = None
+    """The checkpoint."""
+    lanes: int | None = None
+    slots: int | None = None
+    """How many requests each lane serves at once."""
+    gpus: int = 1
+    """Over how many GPUs each lane is split."""
+    step_tokens: int | None = None
+    """How many tokens a step computes at most."""
+    context_tokens: int | None = None
+    """The longest prompt and reply together."""
+    admits_by_tokens: bool = False
+    """Whether its engine is given requests by the tokens of its cache (`Backend.token_budget`)."""
+    alone: Mapping[str, object] = field(default_factory=dict)
+    """The settings that differ where one of its lanes serves alone."""
+    url: str | None = None
+    """The server of its first lane, where it may say its version at `/version`."""
+
+
+def serving_at(key: str, settings: Any) -> Serving:
+    """How a model behind the servers that the setting `key` lists is served, which share `max_in_flight` requests."""
+    urls = getattr(settings, key)
+    slots = max(1, settings.max_in_flight // len(urls))
+    alone = {key: urls[:1], "max_in_flight": slots}
+    return Serving(model=settings.model, lanes=len(urls), slots=slots, alone=alone)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSpec(Generic[S]):
     """A kind of engine."""
 
@@ -223,6 +257,8 @@ class BackendSpec(Generic[S]):
     """Builds the backend, not started. Raises ConfigError for a setting that it cannot honour."""
     describe: Callable[[S], str]
     """What a model with these settings is called by `doctor`."""
+    serving: Callable[[S], Serving] = lambda settings: Serving(model=getattr(settings, "model", None))
+    """How a model with these settings is served, for `mac-run plan` and `mac-run calibrate`."""
     servers_key: str | None = None
     """The setting that lists the addresses of servers, each of which `doctor` examines."""
     check: Callable[[S], Iterable[Problem]] = lambda _settings: ()
@@ -492,6 +528,11 @@ class ModelDefinition(Section):
         if self.backend in BACKENDS:
             return getattr(self, self.settings_key)
         return read_settings(self.spec, self.settings or {})
+
+    @property
+    def serving(self) -> Serving:
+        """How its backend serves it."""
+        return self.spec.serving(self.backend_settings)
 
     def with_settings(self, settings: Settings) -> ModelDefinition:
         """The same definition with other settings of its backend."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.backends.http.settings import AnthropicConfig
 from mac_runner.backends.redaction import required_key
-from mac_runner.registry import BackendSpec
+from mac_runner.registry import BackendSpec, serving_at
 
 if TYPE_CHECKING:
     from mac_runner.spec import AgentDefinition
@@ -82,6 +82,7 @@ SPEC = BackendSpec(
     settings=AnthropicConfig,
     build=_build,
     describe=lambda settings: f"anthropic, {settings.model}",
+    serving=partial(serving_at, "base_url"),
     servers_key="base_url",
     constrains=lambda _settings: frozenset({"schema"}),
     honours=lambda _settings: frozenset({"reasoning_effort", "thinking"}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,7 @@ from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.backends.http.settings import OpenaiConfig
 from mac_runner.backends.redaction import required_key
 from mac_runner.errors import ConfigError
-from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
+from mac_runner.registry import CONSTRAINS_ALL, BackendSpec, serving_at
 from mac_runner.types import Decoding
 
 __all__ = ["SPEC", "OpenaiConfig"]
@@ -78,6 +79,7 @@ SPEC = BackendSpec(
     settings=OpenaiConfig,
     build=_build,
     describe=lambda settings: f"openai, {settings.model}",
+    serving=lambda settings: replace(serving_at("base_urls", settings), url=settings.base_urls[0]),
     servers_key="base_urls",
     constrains=constrains,
     honours=honours,

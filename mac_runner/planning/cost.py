@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from mac_runner.backends.base import lookahead_for
 from mac_runner.clock import SystemClock
-from mac_runner.config import ModelDefinition, differences
+from mac_runner.config import differences
 from mac_runner.data.sources import sources_of
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.errors import ConfigError, RequestRefusedError
@@ -30,7 +30,7 @@ from mac_runner.plan import Plan
 from mac_runner.planning.engine import KV_TOKENS_UNKNOWN, STEP_TOKENS, EngineModel, Load, ReplySource, scripted_replies
 from mac_runner.planning.forecast import CLIENT_MS, TURNS_MAX, CriticalPath, Forecast, Study, critical_path, forecast
 from mac_runner.planning.observed import FileCalibration, Measured, RunCalibration
-from mac_runner.runs.engines import Engine, EnginePlan, plan_engines, tensor_parallel_of
+from mac_runner.runs.engines import Engine, EnginePlan, plan_engines
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
 from mac_runner.scheduler import Source
 from mac_runner.scheduler.attempt import Unrecorded
@@ -239,9 +239,7 @@ class _Planned:
         """A row of the table."""
         played = {name: model for name, model in study.engines.items() if self._plan.engines[name].policy is None}
         first = next(iter(played.values()))
-        gpus = sum(
-            model.lanes * tensor_parallel_of(self._plan.engines[name].definition) for name, model in played.items()
-        )
+        gpus = sum(model.lanes * self._plan.engines[name].definition.serving.gpus for name, model in played.items())
         return Row(lanes=first.lanes, slots=first.slots, gpus=gpus, forecast=found)
 
     def spread(
@@ -361,13 +359,13 @@ class _Planned:
 
     def _model(self, engine: Engine, lanes: int | None, slots: int | None) -> EngineModel:
         """An engine of this size; None: as the experiment has it. A scripted player answers at once."""
-        measured, definition = self._measured.get(engine.name), engine.definition
+        measured = self._measured.get(engine.name)
         if measured is None:
             return _SCRIPTED
-        note, settings = self.notes.append, definition.backend_settings
-        own_lanes = _lanes_of(definition, measured)
-        slots = slots or _slots_of(definition, measured, own_lanes)
-        if slots is None:
+        note, serving = self.notes.append, engine.definition.serving
+        own_lanes = serving.lanes or measured.lanes
+        slots = slots or serving.slots or (measured.capacity and max(1, measured.capacity // own_lanes))
+        if not slots:
             slots = SLOTS_UNKNOWN
             note(f"{engine.name}: nothing says how many requests a lane serves at once; {slots} are assumed")
         if slots > measured.in_flight:
@@ -385,16 +383,15 @@ class _Planned:
             note(
                 f"{engine.name}: the size of the KV cache is not known, so it limits nothing here; --kv-tokens says it"
             )
-        in_process = definition.backend in ("vllm", "nano")
         return EngineModel(
             steps=measured.steps,
             lanes=lanes or own_lanes,
             slots=slots,
-            step_tokens=getattr(settings, "max_num_batched_tokens", None) or STEP_TOKENS,
+            step_tokens=serving.step_tokens or STEP_TOKENS,
             kv_tokens=kv_tokens or KV_TOKENS_UNKNOWN,
-            context_tokens=getattr(settings, "max_model_len", None),
-            admits_by_tokens=in_process and kv_tokens is not None,
-            lookahead=lookahead_for(slots) if in_process else None,
+            context_tokens=serving.context_tokens,
+            admits_by_tokens=serving.admits_by_tokens and kv_tokens is not None,
+            lookahead=lookahead_for(slots) if serving.admits_by_tokens else None,
             is_prefix_cached=measured.is_prefix_cached,
             chars_per_token=measured.chars_per_token,
         )
@@ -420,25 +417,3 @@ def _smaller(study: Study, conversations: int) -> Study:
             for name, model in study.engines.items()
         },
     )
-
-
-def _lanes_of(definition: ModelDefinition, measured: Measured) -> int:
-    """How many servers a model has, as the experiment says it; else as many as were measured."""
-    urls = getattr(definition.backend_settings, "base_urls", ())
-    return len(urls) or _number_set(definition, "lanes", "data_parallel_size") or measured.lanes
-
-
-def _slots_of(definition: ModelDefinition, measured: Measured, lanes: int) -> int | None:
-    """How many requests each server serves at once, as the experiment says it; None where nothing says it."""
-    # The bound of nano is of each replica; that of vLLM is of all copies.
-    of_lane = "max_num_seqs_upper_bound" if definition.backend == "nano" else "max_num_seqs"
-    if (slots := _number_set(definition, of_lane)) is not None:
-        return slots
-    whole = _number_set(definition, "max_in_flight", "max_num_seqs_upper_bound") or measured.capacity
-    return None if whole is None else max(1, whole // lanes)
-
-
-def _number_set(definition: ModelDefinition, *keys: str) -> int | None:
-    """The first of some settings of a backend that it has and that is a number."""
-    found = (getattr(definition.backend_settings, key, None) for key in keys)
-    return next((value for value in found if isinstance(value, int)), None)

@@ -27,7 +27,7 @@ from mac_runner.latency import (
 from mac_runner.planning.fit import Stay, fit
 from mac_runner.problems import MaterialError
 from mac_runner.results import number
-from mac_runner.runs.engines import Engine, checkpoint_of, tensor_parallel_of
+from mac_runner.runs.engines import Engine
 from mac_runner.runs.recorded import recorded_only
 from mac_runner.store import Run
 from mac_runner.types import JsonObject
@@ -89,14 +89,14 @@ class RunCalibration:
 
     def _same(self, engine: Engine) -> str:
         """The model of the runs with the checkpoint of an engine."""
-        checkpoint = checkpoint_of(engine.name, engine.definition)
+        checkpoint = engine.definition.serving.model or engine.name
         played: dict[str, None] = {}
         for run in self._runs:
             for name, definition in recorded_only(run).model_definitions.items():
-                other = checkpoint_of(name, definition)
+                other = definition.serving.model or name
                 played[other] = None
                 if other == checkpoint and name in self._seen:
-                    _check_parallel(engine, tensor_parallel_of(definition), "the run")
+                    _check_parallel(engine, definition.serving.gpus, "the run")
                     return name
         raise ConfigError(
             f"model_definitions.{engine.name}: the calibration run has no replies of {checkpoint!r} with counted "
@@ -272,7 +272,7 @@ class FileCalibration:
         )
 
     def _chosen(self, engine: Engine) -> Calibration:
-        checkpoint, parallel = checkpoint_of(engine.name, engine.definition), tensor_parallel_of(engine.definition)
+        checkpoint, parallel = engine.definition.serving.model or engine.name, engine.definition.serving.gpus
         sizes = {one.tensor_parallel_size for one in self._known if one.model == checkpoint}
         if sizes and parallel not in sizes:
             _check_parallel(engine, min(sizes), str(self._path))
@@ -286,7 +286,7 @@ class FileCalibration:
 
 
 def _check_parallel(engine: Engine, size: int, source: str) -> None:
-    asked = tensor_parallel_of(engine.definition)
+    asked = engine.definition.serving.gpus
     if asked != size:
         raise ConfigError(
             f"model_definitions.{engine.name}: the experiment has tensor_parallel_size {asked}, and {source} was "

@@ -22,7 +22,7 @@ from mac_runner.backends.base import Backend
 from mac_runner.backends.factory import backend_on_fleet
 from mac_runner.backends.http.client import beside_v1
 from mac_runner.clock import Clock
-from mac_runner.config import ModelDefinition, Written
+from mac_runner.config import Written
 from mac_runner.errors import ConfigError
 from mac_runner.fleet.engine_process import EngineClient, EngineRefusedError
 from mac_runner.fleet.gpus import Place, discover
@@ -31,7 +31,7 @@ from mac_runner.fleet.layout import FleetPlan, local_plan
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.latency import Calibration, Calibrations
 from mac_runner.planning.fit import SAMPLES_MIN, Stay, fit
-from mac_runner.runs.engines import Engine, checkpoint_of, plan_engines, tensor_parallel_of
+from mac_runner.runs.engines import Engine, plan_engines
 from mac_runner.runs.fleet import plan_fleet
 from mac_runner.runs.setup import ExperimentSet, located
 from mac_runner.spec import MODELS
@@ -192,8 +192,11 @@ async def _started(
     engine: Engine, planned: FleetPlan | None, clock: Clock, say: Callable[[str], None]
 ) -> AsyncIterator[tuple[Backend, EngineName]]:
     """One server of a model, up and serving nothing."""
-    name, definition = engine.name, one_server(engine.definition)
-    urls: Sequence[str]
+    name, serving = engine.name, engine.definition.serving
+    definition = engine.definition.with_settings(
+        engine.definition.backend_settings.model_copy(update=dict(serving.alone))
+    )
+    gpu, kind, url = UNKNOWN, definition.backend, serving.url
     async with AsyncExitStack() as stack:
         if planned is not None and engine.is_on_fleet:
             model = planned.models[name]
@@ -202,26 +205,16 @@ async def _started(
             say(f"{name}: starting {lane.name} on {lane.place.label}")
             fleet = await stack.enter_async_context(LocalFleet(alone, clock=clock, say=say, on_event=no_events))
             backend = backend_on_fleet(name, model, fleet.model(name), clock=clock, say=say)
-            gpu, kind, urls = _gpu_of(lane.place), str(model.engine), (lane.url,)
+            gpu, kind, url = _gpu_of(lane.place), str(model.engine), lane.url
         else:
             backend = replace(engine, definition=definition).build(clock, say, can_pull=False)
-            gpu, kind = _local_gpu(definition), definition.backend
-            urls = getattr(definition.backend_settings, "base_urls", ())
+            if definition.spec.holds_memory:
+                gpu = _counted([gpu.name for gpu in discover() or ()][:1] * serving.gpus)
         stack.push_async_callback(backend.close)
         with located(engine.loaded, (MODELS, engine.model)):
             await backend.start()
-        version = await _version(kind, urls, definition.spec.packages if definition.spec.holds_memory else ())
-        yield backend, EngineName(checkpoint_of(name, definition), gpu, version, tensor_parallel_of(definition))
-
-
-def one_server(definition: ModelDefinition) -> ModelDefinition:
-    """The same model on one of its servers."""
-    settings, update = definition.backend_settings, dict[str, object]()
-    if urls := getattr(settings, "base_urls", ()):
-        update = {"base_urls": urls[:1], "max_in_flight": max(1, settings.max_in_flight // len(urls))}
-    elif getattr(settings, "data_parallel_size", 1) > 1:
-        update = {"data_parallel_size": 1}
-    return definition.with_settings(settings.model_copy(update=update)) if update else definition
+        version = await _version(kind, url, definition.spec.packages if definition.spec.holds_memory else ())
+        yield backend, EngineName(serving.model or name, gpu, version, serving.gpus)
 
 
 def written(known: Calibrations) -> bytes:
@@ -235,28 +228,20 @@ def _gpu_of(place: Place) -> str:
     return names if place.slice is None else f"{names} {place.slice.profile}"
 
 
-def _local_gpu(definition: ModelDefinition) -> str:
-    """The name of what an engine in this process runs on."""
-    if not definition.spec.holds_memory:
-        return UNKNOWN
-    first = [gpu.name for gpu in discover() or ()][:1]
-    return _counted(first * tensor_parallel_of(definition))
-
-
 def _counted(names: list[str]) -> str:
     if not names:
         return "none"
     return names[0] if len(names) == 1 else f"{len(names)} x {names[0]}"
 
 
-async def _version(engine: str, urls: Sequence[str], packages: Sequence[str]) -> str:
+async def _version(engine: str, url: str | None, packages: Sequence[str]) -> str:
     """The engine and its version: as its server says it at `/version`, or its package."""
     if engine == "nano":
         return f"nano {__version__}"
-    if urls:
+    if url is not None:
         client = EngineClient()
         try:
-            page = json.loads(await client.get(beside_v1(urls[0], "/version")))
+            page = json.loads(await client.get(beside_v1(url, "/version")))
         except (EngineRefusedError, ValueError):
             return engine
         finally:

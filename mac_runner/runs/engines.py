@@ -86,16 +86,6 @@ class Engine:
         )
 
 
-def checkpoint_of(name: str, definition: ModelDefinition) -> str:
-    """What the engine of a model serves; the model's own name where its settings do not say."""
-    return str(getattr(definition.backend_settings, "model", name))
-
-
-def tensor_parallel_of(definition: ModelDefinition) -> int:
-    """How many GPUs one server of a model spreads over."""
-    return int(getattr(definition.backend_settings, "tensor_parallel_size", 1))
-
-
 class Phase(NamedTuple):
     """Experiments that run together, and the engines that are up meanwhile."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from random import Random
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from mac_runner.config import ModelDefinition
 from mac_runner.environments import Conversation
 from mac_runner.errors import ConfigError, RequestRefusedError
 from mac_runner.latency import Calibration, StepModel
@@ -34,7 +36,7 @@ from mac_runner.planning.testing import (
 )
 from mac_runner.runs import RunRequest, Setup, set_up
 from mac_runner.store import Run, read_run
-from mac_runner.types import Request, Sampling, Task
+from mac_runner.types import JsonObject, Request, Sampling, Task
 from tests.planning.study import experiment, played, written
 from tests.sim.shuffled import ShuffledLoop
 from tests.sim.stepping import TRUE, SleepingEngine
@@ -223,6 +225,32 @@ def test_a_model_of_the_run_is_fitted_once_for_all_engines_that_are_of_it(run: R
     calibration = RunCalibration([run], print)
 
     assert calibration.model("panel") is calibration.model("panel")
+
+
+@pytest.mark.parametrize(
+    ("backend", "settings", "expected"),
+    [
+        ("openai", {"base_urls": ["http://a/v1", "http://b/v1"], "max_in_flight": 9}, (2, 4, 1)),
+        ("ollama", {"host": ["http://a", "http://b"], "max_in_flight": 1}, (2, 1, 1)),
+        ("anthropic", {}, (1, 16, 1)),
+        ("vllm", {"data_parallel_size": 4, "tensor_parallel_size": 2}, (4, 64, 2)),
+        ("vllm", {"data_parallel_size": 4, "max_num_seqs": 24}, (4, 24, 1)),
+        ("nano", {"data_parallel_size": 2}, (2, 64, 1)),
+        ("fleet", {"max_num_seqs": 8, "tensor_parallel_size": 2}, (None, 8, 2)),
+    ],
+)
+def test_lanes_slots_and_gpus_are_those_of_the_settings_and_one_lane_can_serve_alone(
+    backend: str, settings: JsonObject, expected: tuple[int | None, int, int]
+) -> None:
+    definition = ModelDefinition.model_validate_json(
+        json.dumps({"backend": backend, f"{backend}_config": {"model": "m", **settings}})
+    )
+    serving = definition.serving
+    alone = definition.with_settings(definition.backend_settings.model_copy(update=dict(serving.alone))).serving
+
+    assert (serving.lanes, serving.slots, serving.gpus) == expected
+    assert alone.lanes in (1, None)
+    assert backend in ("vllm", "nano") or alone.slots == serving.slots
 
 
 NAMES = ("step_ms", "token_ms", "prompt_token_ms", "context_token_ms")

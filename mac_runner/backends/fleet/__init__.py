@@ -16,7 +16,7 @@ from mac_runner.backends import openai
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai
 from mac_runner.problems import Problem, suggestion
-from mac_runner.registry import BackendSpec
+from mac_runner.registry import BackendSpec, Serving
 from mac_runner.secrecy import says_secret
 
 __all__ = ["SPEC", "FleetModelConfig"]
@@ -178,10 +178,20 @@ def _build(request: BackendRequest[FleetModelConfig]) -> Backend:
     return FleetBackend(request)
 
 
+def _serving(config: FleetModelConfig) -> Serving:
+    return Serving(
+        model=config.model,
+        lanes=None if config.lanes == "auto" else config.lanes,
+        slots=config.max_num_seqs,
+        gpus=config.tensor_parallel_size,
+    )
+
+
 SPEC = BackendSpec(
     settings=FleetModelConfig,
     build=_build,
     describe=lambda settings: f"fleet, {settings.model} on {settings.engine}",
+    serving=_serving,
     check=check,
     constrains=lambda settings: openai.constrains(as_openai(settings)),
     honours=honours,

@@ -17,7 +17,7 @@ from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.backends.updates import OneAtATime
 from mac_runner.errors import EngineDeadError, MissingPackageError
 from mac_runner.extras import install_command
-from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
+from mac_runner.registry import CONSTRAINS_ALL, BackendSpec, Serving
 from mac_runner.types import Reply, Request
 from mac_runner.weights import WeightUpdate
 
@@ -106,10 +106,24 @@ def _build(request: BackendRequest[NanoConfig]) -> Backend:
     return NanoBackend(request)
 
 
+def _serving(config: NanoConfig) -> Serving:
+    return Serving(
+        model=config.model,
+        lanes=config.data_parallel_size,
+        slots=config.max_num_seqs_upper_bound,
+        gpus=config.tensor_parallel_size,
+        step_tokens=config.max_num_batched_tokens,
+        context_tokens=config.max_model_len,
+        admits_by_tokens=True,
+        alone={"data_parallel_size": 1},
+    )
+
+
 SPEC = BackendSpec(
     settings=NanoConfig,
     build=_build,
     describe=lambda settings: f"nano, {settings.model} in this process",
+    serving=_serving,
     constrains=lambda _settings: CONSTRAINS_ALL,
     honours=lambda _settings: frozenset({"thinking"}),
     packages=(*NEEDED, "pyarrow"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.backends.http.settings import OllamaConfig
 from mac_runner.clock import Clock
-from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
+from mac_runner.registry import CONSTRAINS_ALL, BackendSpec, serving_at
 
 if TYPE_CHECKING:
     from mac_runner.spec import AgentDefinition
@@ -47,6 +48,7 @@ SPEC = BackendSpec(
     settings=OllamaConfig,
     build=_build,
     describe=lambda settings: f"ollama, {settings.model}",
+    serving=partial(serving_at, "host"),
     servers_key="host",
     constrains=lambda _settings: CONSTRAINS_ALL,
     honours=lambda _settings: frozenset({"reasoning_effort", "thinking"}),
