@@ -27,6 +27,7 @@ from mac_runner.nano import (
     SamplingParams,
 )
 from mac_runner.nano.parallel import group, members, workers
+from mac_runner.nano.parallel import replicas as replicas_module
 from mac_runner.nano.testing import (
     Member,
     ModelRunner,
@@ -390,6 +391,28 @@ def test_stream_goes_on_where_it_was_when_its_replica_is_lost(path: Path, steps:
     assert [delta.sample is not None for delta in deltas].count(True) == 1
 
 
+def test_all_requests_are_aborted_by_one_call_of_each_replica_those_too_that_are_computed_again(
+    path: Path, steps: HeldSteps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with replicas(path, data_parallel_size=3) as engine:
+        numbers = crowds.begin_streams(engine, 6, steps, ENDLESS)
+        crowds.lose(engine, 0)
+        wait_for(lambda: engine.stats().num_replicas == 2, "its loss to be seen")
+        begin, called = engine._workers.begin, list[str]()
+
+        def noted(method: str, *arguments: object, **options: Any) -> Any:
+            called.append(method)
+            return begin(method, *arguments, **options)
+
+        monkeypatch.setattr(engine._workers, "begin", noted)
+        samples = engine.pause("abort")
+
+    assert called[:2] == ["engine.abort_deltas", "begin_pause"]
+    assert sorted((sample.request_id, sample.finish_reason) for sample in samples) == [
+        (each, "abort") for each in numbers
+    ]
+
+
 @needs_packing
 def test_stream_that_no_replica_continues_ends_with_an_error(path: Path, steps: HeldSteps) -> None:
     with replicas(path) as engine:
@@ -440,7 +463,28 @@ def test_engine_of_two_by_two_processes_has_the_bits_of_one_outlives_the_kill_of
         assert len(others) == 2
         wait_for_ends([heads[1], others[1]])
         wait_for(lambda: engine.stats().num_replicas == 2, "another replica in its place")
-        for head in [process_of(number, 0) for number in range(2)]:
-            head.kill()
-        with pytest.raises(RankFailedError, match="SIGKILL"):
-            engine.generate([PROMPT], ENDLESS)
+
+
+@needs_packing
+def test_requests_wait_while_all_replicas_are_started_again_until_one_has_ended_too_often_in_a_row(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas_module, "QUICK_ENDS_MAX", 2)
+    monkeypatch.setattr(replicas_module, "QUICK_S", 3600.0)
+    prompts = [[number] * 9 for number in range(8)]
+    with processes(path, data_parallel_size=2) as engine:
+        expected = [crowds.told(sample) for sample in engine.generate(prompts, FIXED)]
+        for replica in list(engine._replicas.values()):
+            replica.member.kill()
+        wait_for(lambda: engine.stats().num_replicas == 0, "the loss of both")
+        aborted, finished = engine.add_request(PROMPT, ENDLESS), engine.add_request(prompts[0], FIXED)
+        assert engine.stats().num_waiting == 2
+        assert [(each.request_id, each.finish_reason) for each in engine.abort(aborted)] == [(aborted, "abort")]
+        assert [(each.request_id, crowds.told(each)) for each in finish(engine)] == [(finished, expected[0])]
+
+        wait_for(lambda: engine.stats().num_replicas == 2, "both")
+        assert [crowds.told(sample) for sample in engine.generate(prompts, FIXED)] == expected
+        process_of(1, 0).kill()
+        with pytest.raises(RankFailedError, match=r"replica 1 ended 2 times in a row .*SIGKILL"):
+            engine.generate([[9] * number for number in range(1, 40)], ENDLESS)
+        assert_over(engine, "2 times in a row")

@@ -194,7 +194,7 @@ class Replica(Worker):
                 admit.tokens, admit.params, admit.num_samples, stream=admit.is_streamed
             )
         except RequestError as error:
-            deltas = [failed_delta(admit.request_id, index, admit.tokens, error) for index in range(admit.num_samples)]
+            deltas = [last_delta(admit.request_id, index, admit.tokens, error) for index in range(admit.num_samples)]
             return lambda: self.send(self._progress(deltas))
         return partial(self.engine.add_prepared, request, admit.request_id)
 
@@ -202,14 +202,14 @@ class Replica(Worker):
         self._is_closing = True
 
 
-def failed_delta(request_id: int, index: int, tokens: tuple[int, ...], error: RequestError) -> Delta:
-    """The last delta of a sample that an error ends."""
+def last_delta(request_id: int, index: int, tokens: tuple[int, ...], error: RequestError | None) -> Delta:
+    """The delta of a sample that ends without a token: with an error, or because it was aborted."""
     sample = TrainingSample(
         prompt_tokens=tokens,
         completion_tokens=(),
         logprobs=(),
         weight_version=0,
-        finish_reason="error",
+        finish_reason="abort" if error is None else "error",
         request_id=request_id,
         sample_index=index,
         error=error,

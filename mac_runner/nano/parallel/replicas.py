@@ -5,7 +5,8 @@ conversation go to one replica, which has their prefix in its cache. Others go w
 
 Independent replicas step as they come. When one is lost, its requests are dealt again with their numbers and seeds, so
 they come to the same tokens. It is started again, and joins the others with the weights in use. The engine lives while
-one replica does. In lock step all replicas play the rounds that the leader calls, and with one all are lost.
+a replica does or loads: until then requests wait here. In lock step all replicas play the rounds that the leader calls,
+and with one all are lost.
 
 All decisions are made in the thread that takes the steps.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +37,7 @@ from mac_runner.nano.errors import RankFailedError, ReplicaLostError
 from mac_runner.nano.intake import Intake, PreparedRequest
 from mac_runner.nano.parallel.group import host_store
 from mac_runner.nano.parallel.members import Member
-from mac_runner.nano.parallel.replica import Admit, Progress, failed_delta
+from mac_runner.nano.parallel.replica import Admit, Progress, last_delta
 from mac_runner.nano.parallel.workers import Calls, Failed, Parcel, Workers
 from mac_runner.nano.parallel.world import LOCAL, World
 from mac_runner.nano.runner import Prepared, WeightSync
@@ -48,6 +50,9 @@ _WAITING_MAX = 1 << 40
 """The leader decides how many requests may wait, so no replica refuses one."""
 LOSSES_MAX = 3
 """A request that is under way at so many replicas that are lost ends with an error: it may be what they die of."""
+QUICK_S = 60.0
+QUICK_ENDS_MAX = 5
+"""So many ends in a row of one replica, each within QUICK_S of its start, end the engine: another start is vain."""
 _LOG = logging.getLogger(__name__)
 _SUMMED = [each.name for each in fields(EngineStats) if each.name not in ("weight_version", "num_replicas")]
 _COUNTERS = [name for name in _SUMMED if name not in ("num_waiting", "num_running") and not name.endswith("_blocks")]
@@ -79,10 +84,13 @@ def deal(loads: Mapping[int, Load], home: int | None, num_places: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Dealt:
-    """A request at a replica. `given` has the tokens of its stream so far; `num_again` of them are computed again."""
+    """A request at a replica, or at none while all load.
+
+    `given` has the tokens of its stream so far; `num_again` of them are computed again.
+    """
 
     request: PreparedRequest
-    replica: _Replica
+    replica: _Replica | None = None
     ended: set[int] = field(default_factory=set)
     given: dict[int, list[int]] = field(default_factory=dict)
     num_again: dict[int, int] = field(default_factory=dict)
@@ -98,10 +106,12 @@ class _Dealt:
 
 @dataclass(slots=True, eq=False)
 class _Replica:
-    """A replica that is there."""
+    """A replica that is there. `since_s` is when it came; before it, `num_quick_ends` in its place ended soon."""
 
     number: int
     member: Member
+    since_s: float
+    num_quick_ends: int = 0
     state: EngineState = EngineState.RUNNING
     stats: EngineStats | None = None
     load: Load = NO_LOAD
@@ -113,6 +123,7 @@ class _Coming:
     """A replica that is started again: what it says of itself, and when it is ready with weights of a version."""
 
     number: int
+    num_quick_ends: int
     room: Future[Any]
     version: int
     ready: Future[Any]
@@ -137,6 +148,7 @@ class ReplicatedEngine(BaseEngine):
         world: World | None = None,
         address: str = LOCAL,
         start: Callable[[int], Member] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`those` are the processes, not yet begun. `world` is set where a launcher has started them.
 
@@ -145,7 +157,8 @@ class ReplicatedEngine(BaseEngine):
         self.config = config
         self.state = EngineState.RUNNING
         self._is_in_lock_step = config.data_parallel_mode == "lock_step"
-        self._replicas = {number: _Replica(number, member) for number, member in enumerate(those)}
+        self._clock = clock
+        self._replicas = {number: _Replica(number, member, clock()) for number, member in enumerate(those)}
         self._dealt = OrderedDict[int, _Dealt]()
         self._homes = OrderedDict[str, int]()
         self._arrived = list[Delta]()
@@ -181,12 +194,12 @@ class ReplicatedEngine(BaseEngine):
     # Requests.
 
     def add_prepared(self, request: PreparedRequest) -> int:
-        """Deal a request to a replica; its number. Raises QueueFullError."""
         self._drain()
         self._require_alive()
         self._require_room(request.num_samples)
         number = self._intake.number()
-        self._deal(number, request)
+        self._dealt[number] = dealt = _Dealt(request)
+        self._deal(number, dealt)
         return number
 
     def step_deltas(self) -> list[Delta]:
@@ -198,7 +211,7 @@ class ReplicatedEngine(BaseEngine):
         self._sync.poll()
         self._drain()
         is_working = self.state in (EngineState.RUNNING, EngineState.DRAINING)
-        if not self._arrived and is_working and self._dealt and self._replicas:
+        if not self._arrived and is_working and self._dealt:
             if self._is_in_lock_step:
                 self._play()
             else:
@@ -224,10 +237,8 @@ class ReplicatedEngine(BaseEngine):
         return bool(self._dealt or self._arrived or self._unfetched)
 
     def abort_deltas(self, request_id: int | None = None) -> list[Delta]:
-        while open_ids := [number for number in self._dealt if request_id in (None, number)]:
-            for number in open_ids:
-                if (dealt := self._dealt.get(number)) is not None:
-                    self._abort(number, dealt)
+        while asked := {number: each for number, each in self._dealt.items() if request_id in (None, number)}:
+            self._abort(asked, request_id)
         kept = [delta for delta in self._arrived if request_id not in (None, delta.request_id)]
         deltas = [delta for delta in self._arrived if request_id in (None, delta.request_id)]
         self._arrived = kept
@@ -277,6 +288,7 @@ class ReplicatedEngine(BaseEngine):
             for replica in self._replicas.values():
                 replica.state = EngineState.DRAINING  # Until it says otherwise.
             self._call_all("begin_pause", mode)
+            self._settle()
 
     def resume(self) -> None:
         super().resume()
@@ -297,6 +309,8 @@ class ReplicatedEngine(BaseEngine):
         sums = {name: sum(getattr(each, name) for each in found) + self._past.get(name, 0) for name in _SUMMED}
         if self._is_in_lock_step:
             sums["num_steps"] = max(each.num_steps for each in found)
+        if not found:
+            sums["num_waiting"] = self._num_waiting()
         return EngineStats(**sums, weight_version=self._sync.version, num_replicas=len(found))
 
     def replica_stats(self) -> list[EngineStats]:
@@ -314,8 +328,9 @@ class ReplicatedEngine(BaseEngine):
 
     # Dealing.
 
-    def _deal(self, number: int, request: PreparedRequest) -> None:
-        """Send a request to a replica; to another one, if that one takes no message."""
+    def _deal(self, number: int, dealt: _Dealt) -> None:
+        """Send a request to a replica; to another one, if that one takes no message; to none while all load."""
+        request, dealt.replica = dealt.request, None
         while self._replicas:
             home = self._homes.get(request.conversation) if request.conversation is not None else None
             loads = {each.number: each.load for each in self._replicas.values()}
@@ -323,7 +338,7 @@ class ReplicatedEngine(BaseEngine):
             admit = Admit(number, tuple(request.tokens), request.params, request.num_samples, request.is_streamed)
             if self._workers.send(admit, to=replica.member):
                 self._note_home(request.conversation, home, replica)
-                self._dealt[number] = dealt = _Dealt(request, replica)
+                dealt.replica = replica
                 replica.load = _plus(replica.load, dealt.load)
                 return
             while replica.number in self._replicas:  # Until it is known how it ended.
@@ -338,30 +353,41 @@ class ReplicatedEngine(BaseEngine):
         if len(self._homes) > CONVERSATIONS_MAX:
             self._homes.popitem(last=False)
 
-    def _deal_again(self, number: int, old: _Dealt) -> None:
+    def _deal_again(self, number: int, dealt: _Dealt) -> None:
         """Send the request of a lost replica to another one, which computes all of it again."""
-        if old.num_losses + 1 == LOSSES_MAX:
+        dealt.num_again = {index: len(tokens) for index, tokens in dealt.given.items()}
+        dealt.num_losses += 1
+        if dealt.num_losses < LOSSES_MAX:
+            self._deal(number, dealt)
+        else:
             error = ReplicaLostError(f"{LOSSES_MAX} replicas were lost while they computed this request")
-            for index in set(range(old.request.num_samples)) - old.ended:
-                self._arrived.append(failed_delta(number, index, tuple(old.request.tokens), error))
-            del self._dealt[number]
-            return
-        self._deal(number, old.request)
-        if (dealt := self._dealt.get(number)) is not None and dealt is not old:
-            dealt.ended, dealt.given = old.ended, old.given
-            dealt.num_again = {index: len(tokens) for index, tokens in old.given.items()}
-            dealt.num_losses = old.num_losses + 1
+            self._end_unplaced(number, dealt, error)
 
-    def _close(self, number: int, dealt: _Dealt) -> None:
+    def _end_unplaced(self, number: int, dealt: _Dealt, error: ReplicaLostError | None = None) -> None:
+        """End a request that no replica has, with an error or as aborted."""
         del self._dealt[number]
-        dealt.replica.load = _plus(dealt.replica.load, Load(-dealt.load.num_tokens, -dealt.load.num_samples))
+        for index in set(range(dealt.request.num_samples)) - dealt.ended:
+            self._arrived.append(last_delta(number, index, tuple(dealt.request.tokens), error))
 
-    def _abort(self, number: int, dealt: _Dealt) -> None:
-        """End a request at its replica. Afterwards it has ended, or was dealt again."""
-        for _, deltas in self._call_all("engine.abort_deltas", number, to=[dealt.replica.member]):
-            self._keep(dealt.replica, deltas)
-            if self._dealt.get(number) is dealt:  # It had ended there, with an answer that was not for us.
-                self._close(number, dealt)
+    def _close(self, number: int, dealt: _Dealt, replica: _Replica) -> None:
+        del self._dealt[number]
+        replica.load = _plus(replica.load, Load(-dealt.load.num_tokens, -dealt.load.num_samples))
+
+    def _abort(self, asked: Mapping[int, _Dealt], request_id: int | None) -> None:
+        """End requests, with one call of each replica that has any. Afterwards each has ended, or was dealt again."""
+        at = dict[Member, tuple[_Replica, list[int]]]()
+        for number, dealt in asked.items():
+            if (replica := dealt.replica) is None:
+                self._end_unplaced(number, dealt)
+            else:
+                at.setdefault(replica.member, (replica, []))[1].append(number)
+        for member, deltas in self._call_all("engine.abort_deltas", request_id, to=list(at)):
+            replica, numbers = at[member]
+            self._keep(replica, deltas)
+            for number in numbers:
+                # It had ended there, with an answer that was not for us.
+                if (left := self._dealt.get(number)) is not None and left.replica is replica:
+                    self._close(number, left, replica)
 
     # What replicas have sent.
 
@@ -370,8 +396,12 @@ class ReplicatedEngine(BaseEngine):
             while True:
                 self._take(self._workers.events.get_nowait())
         if self.state is EngineState.RUNNING:
-            for member in [each for each, coming in self._coming.items() if coming.ready.done()]:
+            ready = [each for each, coming in self._coming.items() if coming.ready.done()]
+            for member in ready:
                 self._welcome(member)
+            if ready and self._replicas:
+                for number in [number for number, dealt in self._dealt.items() if dealt.replica is None]:
+                    self._deal(number, self._dealt[number])
 
     def _take(self, event: tuple[Member, object] | None) -> None:
         if event is None:
@@ -379,6 +409,7 @@ class ReplicatedEngine(BaseEngine):
         member, message = event
         if (replica := self._replica_of(member)) is None:
             if isinstance(message, Failed) and self._coming.pop(member, None) is not None:
+                self._lost.append(message.message)
                 _LOG.warning("nano: a replica that was started again is lost: %s", message.message)
         elif isinstance(message, Progress):
             replica.state = message.state
@@ -406,7 +437,7 @@ class ReplicatedEngine(BaseEngine):
                 replica.has_answered = True
                 dealt.ended.add(new.sample_index)
                 if len(dealt.ended) == dealt.request.num_samples:
-                    self._close(new.request_id, dealt)
+                    self._close(new.request_id, dealt, replica)
 
     def _unseen(self, dealt: _Dealt, delta: Delta) -> Delta | None:
         """The delta, if the reader of its stream has not had it from a replica that was lost.
@@ -419,6 +450,8 @@ class ReplicatedEngine(BaseEngine):
         if not (num_again := dealt.num_again.get(index, 0)):
             given += delta.token_ids
             return delta
+        if delta.sample is not None and delta.sample.finish_reason == "abort":
+            return replace(delta, text="")  # The reader has more of it.
         first = len(given) - num_again
         is_same = tuple(given[first : first + len(delta.token_ids)]) == delta.token_ids and delta.sample is None
         if is_same:
@@ -427,7 +460,7 @@ class ReplicatedEngine(BaseEngine):
         error = ReplicaLostError(
             "the replica of this request was lost, and another one computes other tokens than those that were streamed"
         )
-        return failed_delta(delta.request_id, index, tuple(dealt.request.tokens), error)
+        return last_delta(delta.request_id, index, tuple(dealt.request.tokens), error)
 
     def _lose(self, replica: _Replica, reason: str) -> None:
         """Go on without a replica: its requests are dealt again."""
@@ -437,24 +470,30 @@ class ReplicatedEngine(BaseEngine):
         if replica.stats is not None:
             for name in _COUNTERS:
                 self._past[name] += getattr(replica.stats, name)
-        orphans = [(number, dealt) for number, dealt in self._dealt.items() if dealt.replica is replica]
-        for number, dealt in orphans:
-            self._deal_again(number, dealt)
-        self._settle()
+        num_quick_ends = replica.num_quick_ends + 1 if self._clock() - replica.since_s < QUICK_S else 0
+        if num_quick_ends == QUICK_ENDS_MAX:
+            again = (
+                f"replica {replica.number} ended {QUICK_ENDS_MAX} times in a row within {QUICK_S:.0f} s of its start"
+            )
+            self._workers.fail(Failed(f"{again}, the last time: {reason}"))
+        self._workers.check()
         # One that has died before it answered anything would die again.
-        if self._start is not None and self._replicas and replica.has_answered:
+        if self._start is not None and (self._replicas or self._coming) and replica.has_answered:
             try:
                 if _stamps(self.directory) == self._stamps:
-                    self._start_again(self._start(replica.number), replica.number)
+                    self._start_again(self._start(replica.number), replica.number, num_quick_ends)
                 else:
                     _LOG.warning("nano: the replica is not started again: the files of %s have changed", self.directory)
             except OSError as error:
                 _LOG.warning("nano: the replica cannot be started again: %s", error)
+        for number in [number for number, dealt in self._dealt.items() if dealt.replica is replica]:
+            self._deal_again(number, self._dealt[number])
+        self._settle()
 
-    def _start_again(self, member: Member, number: int) -> None:
+    def _start_again(self, member: Member, number: int, num_quick_ends: int) -> None:
         self._workers.add(member)
         ((_, room),) = self._workers.begin("begin", replica_config(self.config), None, to=[member])
-        self._coming[member] = _Coming(number, room, version=0, ready=room)
+        self._coming[member] = _Coming(number, num_quick_ends, room, version=0, ready=room)
         self._bring(member)
 
     def _bring(self, member: Member) -> None:
@@ -479,7 +518,7 @@ class ReplicatedEngine(BaseEngine):
             self._bring(member)
         else:
             del self._coming[member]
-            self._replicas[coming.number] = _Replica(coming.number, member)
+            self._replicas[coming.number] = _Replica(coming.number, member, self._clock(), coming.num_quick_ends)
             _LOG.warning("nano: %s has joined, there are %d", member, len(self._replicas))
 
     def _settle(self) -> None:
@@ -503,11 +542,13 @@ class ReplicatedEngine(BaseEngine):
 
     def _check(self) -> None:
         self._workers.check()
-        if not self._replicas:
+        if not self._replicas and not self._coming:
             raise RankFailedError(f"all replicas are lost: {'; '.join(self._lost)}: make another engine")
 
     def _num_waiting(self) -> int:
         places = self.config.max_batch_size
+        if not self._replicas:
+            return sum(dealt.load.num_samples for dealt in self._dealt.values())
         return sum(max(replica.load.num_samples - places, 0) for replica in self._replicas.values())
 
     def _num_running(self) -> int:

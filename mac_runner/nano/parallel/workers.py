@@ -261,7 +261,7 @@ class Workers:
             self._failure = self._failure or failure
         if is_first:
             self.is_over.set()
-            for member in self._ends:
+            for member in list(self._ends):  # Threads that watch take out what they have seen end.
                 member.kill()
             self.on_loss()
         return self._failure
