@@ -78,6 +78,11 @@ class TestVllm(BackendContract):
     def harness(self, table: Table, tiny_model: Path) -> BackendHarness:
         return VllmHarness(table, tiny_model)
 
+    @pytest.mark.nightly
+    def test_it_closes_unstarted_and_starts_again(self, harness: BackendHarness) -> None:
+        """By day the runs of test_runs.py start engine after engine in one process, and one that broke among them."""
+        super().test_it_closes_unstarted_and_starts_again(harness)
+
 
 def test_capacity_is_the_bound_and_the_budget_the_kv_cache(table: Table) -> None:
     # 2 for keys and values, 4 layers, 2 heads of 32 numbers of 4 bytes: 2048 bytes for each token.
