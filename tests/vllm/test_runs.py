@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,8 +24,8 @@ from tests.cli.conftest import at_once as at_once
 from tests.cli.conftest import lab as lab
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment
 from tests.patience import LIMIT_S, ended, wait_for
-from tests.sim.held_run import FLEET, VLLM, held
-from tests.vllm.processes import all_processes, engine_processes
+from tests.sim.held_run import FLEET, VLLM, held, hold
+from tests.vllm.processes import Process, all_processes, engine_processes
 from tests.vllm.table import THREADS, two_cores
 
 GAMES = 2
@@ -36,7 +37,7 @@ REPLIES = 6
 def games(model: Path) -> JsonObject:
     """Short games whose every reply the engine is made to give in the form the game asks for.
 
-    The chat template opens a thought, for which the form leaves no room.
+    The chat template opens a thought, for which the form leaves no room. What is cut off is not asked for again.
     """
     vllm_config: JsonObject = {
         "model": str(model),
@@ -50,7 +51,7 @@ def games(model: Path) -> JsonObject:
     content = experiment(conversations=GAMES, models={"m": {"backend": "vllm", "vllm_config": vllm_config}})
     agent: JsonObject = {"agent_id": "player", "role": "player", "model": "m", "max_tokens": 60, "top_k": 50}
     game: JsonObject = {"lobby": "classic-7", "calendar": {"max_days": 1}}
-    return {**content, "agent_definitions": [agent], "game": game}
+    return {**content, "agent_definitions": [agent], "game": game, "retry_config": {"max_retries": 0}}
 
 
 class MacRun:
@@ -96,7 +97,7 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
 ) -> None:
     """Also where the engine that dies has two copies of the model, and the one that is lost has split it.
 
-    What is not disturbed is played in this process, which has loaded vLLM already.
+    What needs no process of its own is played in this one, which has loaded vLLM already.
     """
     file = lab.write(games(tiny_model))
     run, undisturbed = lab.run_dir(), RunDir(path=lab.path / "undisturbed")
@@ -112,15 +113,14 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
     assert all(line.startswith(known) for line in errors.splitlines()), errors
 
     # A process of the engine dies: the run ends with all of them, and can be gone on with.
-    first = MacRun(lab, file, "--set", f"model_definitions.m.vllm_config.data_parallel_size={processes}")
-    first.wait_for_replies(run, REPLIES)
-    engines = engine_processes(first.process.pid)
-    os.kill(engines[-1].pid, signal.SIGKILL)
-    code, _, errors = first.ended()
-    assert code == Exit.INTERRUPTED
-    assert not alive(engine.pid for engine in engines)
-    assert "process has ended; " in errors
-    assert "printed is in" in errors
+    gate = lab.path / "gate"
+    with ThreadPoolExecutor(1) as beside, hold(REPLIES, gate, VLLM):
+        killing = beside.submit(killed_once_it_replies, run, gate)
+        first = at_once(file, "--set", f"model_definitions.m.vllm_config.data_parallel_size={processes}")
+    assert first.returncode == Exit.INTERRUPTED
+    assert not alive(engine.pid for engine in killing.result())
+    assert "process has ended; " in first.stderr
+    assert "printed is in" in first.stderr
 
     # Ctrl-C reaches the whole group: what is in flight is finished, and nothing is left running.
     recorded = len(run.events("EVENT_INFER_DONE"))
@@ -155,6 +155,17 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
     assert Verify(directory=run.path).work() == Exit.OK
     done = Counter((event["task"], event["turn"]) for event in run.events("EVENT_INFER_DONE"))
     assert set(done.values()) == {1}
+
+
+def killed_once_it_replies(run: RunDir, gate: Path) -> list[Process]:
+    """The processes of this process's engine, of which one was killed after REPLIES replies. The run goes on then."""
+    try:
+        wait_for(lambda: len(run.events("EVENT_INFER_DONE")) >= REPLIES, f"{REPLIES} replies")
+        engines = engine_processes()
+        os.kill(engines[-1].pid, signal.SIGKILL)
+        return engines
+    finally:
+        gate.touch()
 
 
 def test_misspelt_engine_argument_is_refused_before_anything_is_touched(
