@@ -61,7 +61,7 @@ class Doctor(Varying):
         if not self.fleet:
             return _diagnose(chosen)
         # Here, because doctor would wait for the HTTP library.
-        from mac_runner.cli.fleet import show_lanes
+        from mac_runner.cli.engines import show_lanes
 
         return show_lanes(chosen)
 

@@ -44,7 +44,7 @@ _GROUPS: Final = {
     "Check": {
         "doctor": _Listed("checks", "[FILE]", "check that the engines it needs answer"),
         "plan": _Listed("planning", "FILE", "say how long it will take, and what it will cost"),
-        "calibrate": _Listed("planning", "FILE", "measure how long the engines it needs take"),
+        "calibrate": _Listed("engines", "FILE", "measure how long the engines it needs take"),
         "verify": _Listed("checks", "RUN", "check a run and play it again, or repair it"),
     },
     "Own games": {
@@ -55,7 +55,7 @@ _GROUPS: Final = {
     "Clusters": {
         "submit": _Listed("clusters", "FILE", "run it by several workers, here, on Slurm or Ray"),
         "merge": _Listed("clusters", "OUT RUN...", "make one run of parts from several machines"),
-        "fleet": _Listed("fleet", "VERB", "hold engines on the GPUs of this machine"),
+        "fleet": _Listed("engines", "VERB", "hold engines on the GPUs of this machine"),
     },
 }
 _RESPELT: Final = {

@@ -302,7 +302,7 @@ class Export(OfRun):
         "For trainers: learn from these models or agent definitions; may be repeated [all].", "NAME,..."
     )
     follow: bool = switch("Go on as conversations end, until the run has ended.")
-    jobs: int = option("How many processes write [1].", "N", 1, type=click.IntRange(min=1))
+    jobs: int = option("How many processes write [1].", "N", 1)
     metric: tuple[str, ...] = options(
         "Print the metric NAME of RUN instead, such as ./metrics.py:words; may be repeated [those that RUN names].",
         "NAME",

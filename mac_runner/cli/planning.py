@@ -1,40 +1,24 @@
-"""`mac-run plan` and `calibrate`: how long a study will take, and how long the engines that it needs take."""
+"""`mac-run plan`: how long a study will take, and what limits it."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Iterator
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import click
 
-from mac_runner.cli.options import OfExperiment, Varying, argument, commands, counts, option, switch
-from mac_runner.cli.process import INTERRUPTED, Exit, leave_on_signals, report, say, stop_on_signals
-from mac_runner.clock import SystemClock
-from mac_runner.errors import ConfigError
-from mac_runner.latency import Calibration, CalibrationChoice
+from mac_runner.cli.options import OfExperiment, commands, counts, option, switch
+from mac_runner.cli.process import INTERRUPTED, Exit, leave_on_signals, report, say
 from mac_runner.planning.cost import Cost, CostRequest, Row, cost_of
 from mac_runner.planning.forecast import PILOT, Forecast
-from mac_runner.planning.observed import known_calibrations
-from mac_runner.planning.sweeps import Sweeps, calibrated, server_experiment, written
 from mac_runner.printable import counted, printable
 from mac_runner.reports import write_tables
 from mac_runner.results import Table
-from mac_runner.runs import event_loop
-from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
-from mac_runner.store import Disk
 from mac_runner.store.records import encode_json
 from mac_runner.types import JsonObject
-
-QUANTUM: Final = 16
-"""The quantum of the `kernel_ms` that is printed."""
-BAD_FIT: Final = 0.1
-"""From this median error on, a fit is called bad."""
-_ENDING: Final = "ending the engines; once more leaves at once"
 
 
 def _price(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
@@ -57,7 +41,7 @@ class Plan(OfExperiment):
     calibration: Path | None = option(
         "A run of the experiment, such as a pilot of 20 conversations, or a file of mac-run calibrate.", "RUN|FILE"
     )
-    limit: int | None = option("Plan the first N conversations at most.", "N", type=click.IntRange(min=1))
+    limit: int | None = option("Plan the first N conversations at most.", "N")
     lanes: tuple[int, ...] = option(
         "Servers of each engine, such as 1,8,64 [as EXPERIMENT has it].", "N,...", (), callback=counts
     )
@@ -70,7 +54,7 @@ class Plan(OfExperiment):
     kv_tokens: int | None = option("Tokens in the KV cache of each server.", "N", type=click.IntRange(min=64))
     gpu: str | None = option("Which GPU of a calibration file is meant, where it has several.", "NAME")
     policy: str | None = option("Take the replies of this scripted player, not those of the run.", "NAME")
-    reply_tokens: int | None = option("The tokens of a scripted player's reply.", "N", type=click.IntRange(min=1))
+    reply_tokens: int | None = option("The tokens of a scripted player's reply.", "N")
     resamplings: int = option("For the interval [20].", "N", 20, type=click.IntRange(min=0, max=1000))
     json: bool = switch("For programs.")
 
@@ -235,98 +219,4 @@ def _limit_words(forecast: Forecast) -> str:
     }[forecast.limit]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Calibrate(Varying):
-    """Measure how long the engines of EXPERIMENT take, and keep it for `mac-run plan` and for `latency`.
-
-    One engine after the other is started and sent requests, 1, 4, 16 and N at a time. Of several servers of a model the
-    first is measured. FILE keeps what it has of other models, GPUs and versions of engines.
-
-    Exit codes: 0 all were measured, 2 bad input, 3 an engine did not start, or a signal ended it.
-    """
-
-    file: Path | None = argument("[EXPERIMENT]", required=False)
-    base_url: str | None = option("Without EXPERIMENT: a server of the OpenAI protocol.", "URL")
-    model: str | None = option("With --base-url: the model's name there.", "NAME")
-    gpu: str | None = option("The name of the GPU, where the engine does not say it.", "NAME")
-    in_flight: int | None = option(
-        "Requests at once in the last sweep [as many as the engine serves, at most 256].",
-        "N",
-        type=click.IntRange(min=1),
-    )
-    seconds: float = option(
-        "How long each of the sweeps takes; longer on a slow engine [5].",
-        "S",
-        5.0,
-        type=click.FloatRange(min=0.1, max=3600),
-    )
-    out: Path = option("The file that keeps what was measured [calibration.json].", "FILE", Path("calibration.json"))
-
-    def work(self) -> Exit:
-        """Measure each engine of the experiment, write `out`, and print what was found."""
-        chosen = set_up(self._measured())
-        known_calibrations(self.out, "--out")  # A file that cannot be used is refused before an engine starts.
-        found: list[Calibration] = []
-        sweeps = Sweeps(seconds=self.seconds, in_flight=self.in_flight, gpu=self.gpu)
-        was_stopped = event_loop.run(_measure(chosen, sweeps, self.out, found))
-        with report() as stream:
-            write_tables([calibrations_table(found)], stream)
-        for one in found:
-            if one.error >= BAD_FIT:
-                say(
-                    f"{one.model}: half of the replies are off by {one.error:.0%} or more, so a forecast will be too; "
-                    "measure for longer (--seconds), on an engine and a machine that serve nothing else"
-                )
-        if found:
-            say(f"{self.out}: plan with `mac-run plan FILE --calibration {self.out}`")
-        return Exit.INTERRUPTED if was_stopped else Exit.OK
-
-    def _measured(self) -> RunRequest:
-        """The experiment, or one of the server that was named."""
-        if (self.file is None) == (self.base_url is None):
-            raise ConfigError("name an EXPERIMENT, or a server with --base-url and --model")
-        if (self.base_url is None) != (self.model is None):
-            raise ConfigError("--base-url and --model belong together: give both, or an EXPERIMENT")
-        if self.file is not None:
-            return self.request_for(self.file)
-        if self.given("profile", "overrides"):
-            raise ConfigError("--profile and --set are about an EXPERIMENT: leave them out beside --base-url")
-        return RunRequest(file=server_experiment(self.base_url or "", self.model or ""))
-
-
-async def _measure(chosen: ExperimentSet, sweeps: Sweeps, out: Path, found: list[Calibration]) -> bool:
-    """Whether a signal ended it. What was measured until then is in the file."""
-    stop = asyncio.Event()
-    with stop_on_signals(stop, say, words=_ENDING):
-        return await event_loop.until_stopped(stop, _each(chosen, sweeps, out, found))
-
-
-async def _each(chosen: ExperimentSet, sweeps: Sweeps, out: Path, found: list[Calibration]) -> None:
-    disk = Disk()
-    async with aclosing(calibrated(chosen, sweeps, clock=SystemClock(), say=say)) as engines:
-        async for one in engines:
-            disk.write_atomic(out, [written(known_calibrations(out, "--out").with_one(one))])
-            found.append(one)
-
-
-def calibrations_table(found: list[Calibration]) -> Table:
-    """One row for each engine."""
-    choice = CalibrationChoice(file="calibration.json")
-    return Table(
-        "calibration",
-        ("model", "gpu", "engine"),
-        ("step ms", "token ms", "prompt token ms", "context token ms", "prefill_ms", "kernel_ms", "error"),
-        [
-            (
-                *(one.model, one.gpu, one.engine),
-                *(f"{value:.4g}" for value in one.steps.model_dump().values()),
-                str(one.steps.prefill_ms(choice.prompt_tokens)),
-                str(one.steps.kernel_ms(QUANTUM, choice.in_flight, choice.context_tokens)),
-                f"{one.error:.1%}",
-            )
-            for one in found
-        ],
-    )
-
-
-VERBS: Final = commands(plan=Plan, calibrate=Calibrate)
+VERBS: Final = commands(plan=Plan)

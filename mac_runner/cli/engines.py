@@ -1,4 +1,4 @@
-"""The engines of an experiment on the GPUs of this machine: where they would run, and a fleet that outlives runs."""
+"""`mac-run calibrate` and `fleet`: how long engines take, and a fleet of them that outlives runs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 import json
 import shlex
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 import click
 
-from mac_runner.cli.options import OfExperiment, Quiet, Verb, argument, commands, option, switch
+from mac_runner.cli.options import OfExperiment, Quiet, Varying, Verb, argument, commands, option, switch
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.clock import SystemClock, pause
 from mac_runner.errors import ConfigError
@@ -22,13 +22,16 @@ from mac_runner.fleet.held import FleetClient, FleetGoneError, FleetState, HeldF
 from mac_runner.fleet.lane import LaneSpec, LaneState, LaneStatus, OnEvent
 from mac_runner.fleet.layout import FleetPlan, gib
 from mac_runner.fleet.supervisor import LocalFleet
+from mac_runner.latency import Calibration, CalibrationChoice
+from mac_runner.planning.observed import known_calibrations
+from mac_runner.planning.sweeps import Sweeps, calibrated, server_experiment, written
 from mac_runner.printable import counted, printable
 from mac_runner.reports import write_tables
 from mac_runner.results import Table
 from mac_runner.runs import event_loop
 from mac_runner.runs.fleet import fleet_plan
 from mac_runner.runs.held_fleet import hold, is_held
-from mac_runner.runs.setup import ExperimentSet, set_up
+from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
 from mac_runner.store import Disk
 from mac_runner.types import JsonObject
 
@@ -39,6 +42,10 @@ DOWN_S_MAX: Final = 30.0
 _FLEET_FILE: Final = Path("fleet.json")
 _LOOK_S: Final = 0.1
 _SECRET: Final = "..."  # noqa: S105 - what is printed in its place
+QUANTUM: Final = 16
+"""The quantum of the `kernel_ms` that is printed."""
+BAD_FIT: Final = 0.1
+"""From this median error on, a fit is called bad."""
 _ENDING: Final = "ending the engines; once more leaves at once"
 
 
@@ -280,7 +287,100 @@ def _below(plan: FleetPlan) -> Iterator[str]:
         yield " ".join([*environment, shlex.join(launch.argv)])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Calibrate(Varying):
+    """Measure how long the engines of EXPERIMENT take, and keep it for `mac-run plan` and for `latency`.
+
+    One engine after the other is started and sent requests, 1, 4, 16 and N at a time. Of several servers of a model the
+    first is measured. FILE keeps what it has of other models, GPUs and versions of engines.
+
+    Exit codes: 0 all were measured, 2 bad input, 3 an engine did not start, or a signal ended it.
+    """
+
+    file: Path | None = argument("[EXPERIMENT]", required=False)
+    base_url: str | None = option("Without EXPERIMENT: a server of the OpenAI protocol.", "URL")
+    model: str | None = option("With --base-url: the model's name there.", "NAME")
+    gpu: str | None = option("The name of the GPU, where the engine does not say it.", "NAME")
+    in_flight: int | None = option(
+        "Requests at once in the last sweep [as many as the engine serves, at most 256].",
+        "N",
+    )
+    seconds: float = option(
+        "How long each of the sweeps takes; longer on a slow engine [5].",
+        "S",
+        5.0,
+        type=click.FloatRange(min=0.1, max=3600),
+    )
+    out: Path = option("The file that keeps what was measured [calibration.json].", "FILE", Path("calibration.json"))
+
+    def work(self) -> Exit:
+        """Measure each engine of the experiment, write `out`, and print what was found."""
+        chosen = set_up(self._measured())
+        known_calibrations(self.out, "--out")  # A file that cannot be used is refused before an engine starts.
+        found: list[Calibration] = []
+        sweeps = Sweeps(seconds=self.seconds, in_flight=self.in_flight, gpu=self.gpu)
+        was_stopped = event_loop.run(_measure(chosen, sweeps, self.out, found))
+        with report() as stream:
+            write_tables([calibrations_table(found)], stream)
+        for one in found:
+            if one.error >= BAD_FIT:
+                say(
+                    f"{one.model}: half of the replies are off by {one.error:.0%} or more, so a forecast will be too; "
+                    "measure for longer (--seconds), on an engine and a machine that serve nothing else"
+                )
+        if found:
+            say(f"{self.out}: plan with `mac-run plan FILE --calibration {self.out}`")
+        return Exit.INTERRUPTED if was_stopped else Exit.OK
+
+    def _measured(self) -> RunRequest:
+        """The experiment, or one of the server that was named."""
+        if (self.file is None) == (self.base_url is None):
+            raise ConfigError("name an EXPERIMENT, or a server with --base-url and --model")
+        if (self.base_url is None) != (self.model is None):
+            raise ConfigError("--base-url and --model belong together: give both, or an EXPERIMENT")
+        if self.file is not None:
+            return self.request_for(self.file)
+        if self.given("profile", "overrides"):
+            raise ConfigError("--profile and --set are about an EXPERIMENT: leave them out beside --base-url")
+        return RunRequest(file=server_experiment(self.base_url or "", self.model or ""))
+
+
+async def _measure(chosen: ExperimentSet, sweeps: Sweeps, out: Path, found: list[Calibration]) -> bool:
+    """Whether a signal ended it. What was measured until then is in the file."""
+    stop, disk = asyncio.Event(), Disk()
+
+    async def each() -> None:
+        async with aclosing(calibrated(chosen, sweeps, clock=SystemClock(), say=say)) as engines:
+            async for one in engines:
+                disk.write_atomic(out, [written(known_calibrations(out, "--out").with_one(one))])
+                found.append(one)
+
+    with stop_on_signals(stop, say, words=_ENDING):
+        return await event_loop.until_stopped(stop, each())
+
+
+def calibrations_table(found: list[Calibration]) -> Table:
+    """One row for each engine."""
+    choice = CalibrationChoice(file="calibration.json")
+    return Table(
+        "calibration",
+        ("model", "gpu", "engine"),
+        ("step ms", "token ms", "prompt token ms", "context token ms", "prefill_ms", "kernel_ms", "error"),
+        [
+            (
+                *(one.model, one.gpu, one.engine),
+                *(f"{value:.4g}" for value in one.steps.model_dump().values()),
+                str(one.steps.prefill_ms(choice.prompt_tokens)),
+                str(one.steps.kernel_ms(QUANTUM, choice.in_flight, choice.context_tokens)),
+                f"{one.error:.1%}",
+            )
+            for one in found
+        ],
+    )
+
+
 VERBS: Final = {
+    **commands(calibrate=Calibrate),
     "fleet": click.Group(
         "fleet",
         commands(up=Up, status=Status, drain=Drain, down=Down),
@@ -290,5 +390,5 @@ VERBS: Final = {
         `mac-run FILE` does all of it by itself. A fleet that is held outlives runs, so several of them share engines
         that took long to load.
         """,
-    )
+    ),
 }
