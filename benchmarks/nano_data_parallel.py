@@ -28,7 +28,7 @@ import torch
 from benchmarks.machine import row
 from benchmarks.nano_peers.setting import SIZES, make_random_model, random_prompts
 from mac_runner.nano import EngineConfig, SamplingParams, read_model_config
-from mac_runner.nano.base_engine import BaseEngine
+from mac_runner.nano.engine import BaseEngine
 from mac_runner.nano.parallel.launch import make_engine
 from mac_runner.nano.parallel.replicas import ReplicatedEngine
 from mac_runner.types import JsonValue

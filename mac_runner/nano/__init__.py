@@ -34,11 +34,10 @@ from mac_runner.nano.cpu import threads as _threads  # noqa: F401
 from mac_runner.nano.architecture import ModelConfig, read_model_config
 from mac_runner.nano.async_engine import AsyncEngine, RequestStream
 from mac_runner.nano.attention import ForwardBatch, KVStore, Piece, make_batch
-from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats
 from mac_runner.nano.cache import CacheAllocation, PagedKVCache, RadixKVCache, compute_block_hash
 from mac_runner.nano.checkpoint import StateDict, read_state_dict, read_weights
-from mac_runner.nano.config import EngineConfig, SchedulerConfig
-from mac_runner.nano.engine import InferenceEngine
+from mac_runner.nano.config import EngineConfig, SamplingParams, SchedulerConfig, recommended_sampling
+from mac_runner.nano.engine import BaseEngine, EngineState, EngineStats, InferenceEngine
 from mac_runner.nano.errors import (
     BroadcastError,
     ConfigError,
@@ -67,7 +66,6 @@ from mac_runner.nano.errors import (
 from mac_runner.nano.model import Model, build_model, model_forward
 from mac_runner.nano.runner import make_kv_store
 from mac_runner.nano.sampler import sample_with_logprobs
-from mac_runner.nano.sampling_params import SamplingParams, recommended_sampling
 from mac_runner.nano.scheduler import SchedulerOutput, schedule
 from mac_runner.nano.sequence import Delta, Sequence, StopChecker, TokenLogprob, TrainingSample, VersionSpan
 from mac_runner.nano.tokenizer import Tokenizer, load_tokenizer

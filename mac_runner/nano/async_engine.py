@@ -15,19 +15,16 @@ from functools import partial
 from threading import Event, Thread
 from typing import TypeVar
 
-from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats, PauseMode
 from mac_runner.nano.checkpoint import StateDict
-from mac_runner.nano.config import EngineConfig
+from mac_runner.nano.config import EngineConfig, SamplingParams
 from mac_runner.nano.constraints import tried
+from mac_runner.nano.engine import BaseEngine, EngineState, EngineStats, Mailbox, PauseMode
 from mac_runner.nano.errors import BroadcastError, EngineStoppedError, QueueFullError, UpdateInProgressError
-from mac_runner.nano.intake import Prompt
-from mac_runner.nano.mailbox import Mailbox
 from mac_runner.nano.parallel.group import PATIENCE_S
 from mac_runner.nano.parallel.launch import make_engine
 from mac_runner.nano.parallel.world import ALONE, World
 from mac_runner.nano.runner import Prepared
-from mac_runner.nano.sampling_params import SamplingParams
-from mac_runner.nano.sequence import Delta, TrainingSample
+from mac_runner.nano.sequence import Delta, Prompt, TrainingSample
 from mac_runner.nano.weight_transfer import receive
 
 Result = TypeVar("Result")

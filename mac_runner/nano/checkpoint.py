@@ -6,9 +6,11 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,6 +22,7 @@ INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
 StateDict = Mapping[str, torch.Tensor]
 """Weights by the names of a checkpoint."""
+_ALIGNMENT_BYTES = 64
 _PATTERNS = ["*.json", "*.safetensors", "*.jinja"]
 
 
@@ -110,6 +113,35 @@ class Settings:
 def read_settings(path: Path) -> Settings:
     """The settings in a JSON file; empty if the file does not exist."""
     return Settings(read_json(path), path)
+
+
+class Part(NamedTuple):
+    """A tensor in memory that holds several: its bytes from `first` to `end`."""
+
+    name: str
+    dtype: torch.dtype
+    shape: Ordered[int]
+    first: int
+    end: int
+
+    def of(self, memory: torch.Tensor) -> torch.Tensor:
+        return memory[self.first : self.end].view(self.dtype).view(self.shape)
+
+
+def pieces(
+    tensors: Iterable[tuple[str, torch.dtype, Ordered[int]]], piece_bytes: float = math.inf
+) -> Iterator[list[Part]]:
+    """Where tensors lie in memory, in their order, in pieces of about so many bytes."""
+    parts, end = list[Part](), 0
+    for name, dtype, shape in tensors:
+        num_bytes = math.prod(shape) * int(dtype.itemsize)
+        if parts and end + num_bytes > piece_bytes:
+            yield parts
+            parts, end = list[Part](), 0
+        parts.append(Part(name, dtype, shape, end, end + num_bytes))
+        end += -(-num_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+    if parts:
+        yield parts
 
 
 def write_weights(state_dict: StateDict, path: Path) -> None:

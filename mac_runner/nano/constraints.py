@@ -22,9 +22,9 @@ from weakref import WeakSet
 
 import torch
 
+from mac_runner.nano.config import SamplingParams
 from mac_runner.nano.errors import ConstraintError, QueueFullError
 from mac_runner.nano.parallel.members import own_environment
-from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

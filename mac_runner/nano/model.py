@@ -20,7 +20,7 @@ from torch.nn import functional
 from mac_runner.nano.architecture import ModelConfig, check_state_dict, rope_frequencies
 from mac_runner.nano.attention import ForwardBatch, KVStore
 from mac_runner.nano.checkpoint import StateDict
-from mac_runner.nano.cpu.row_kernels import rms_norm
+from mac_runner.nano.cpu.vectors import rms_norm
 from mac_runner.nano.parallel.group import ALONE, WHOLE, Group, Shard
 
 MIN_ROWS = 2

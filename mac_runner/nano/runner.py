@@ -76,19 +76,11 @@ class ModelRunner:
     def has_weights(self) -> bool:
         return self._model is not None
 
-    @property
-    def has_store(self) -> bool:
-        return self._store is not None
-
     def drop_store(self) -> None:
         self._store = None
 
     def drop_weights(self) -> None:
         self._model = None
-
-    def restore_store(self) -> None:
-        if not self.has_store:
-            self.open_store(self.num_blocks)
 
     def open_store(self, num_blocks: int) -> None:
         """Take KV memory of so many blocks, empty. Raises ConfigError where the machine does not have it."""

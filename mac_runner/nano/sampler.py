@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from mac_runner.nano.cpu.row_kernels import argmax_and_logsumexp
-from mac_runner.nano.sampling_params import SamplingParams
+from mac_runner.nano.config import SamplingParams
+from mac_runner.nano.cpu.vectors import argmax_and_logsumexp
 from mac_runner.nano.sequence import TokenLogprob
 
 _LIKELY = 1024

@@ -28,7 +28,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from math import prod
 from multiprocessing.connection import Connection, wait
 from threading import Event, Lock, Thread
 from typing import Any, Literal, NamedTuple, Self, TypeVar
@@ -36,7 +35,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 import torch
 
 from mac_runner.nano import errors
-from mac_runner.nano.checkpoint import StateDict
+from mac_runner.nano.checkpoint import Part, StateDict, pieces
 from mac_runner.nano.errors import BroadcastError, ConfigError, NanoError, UpdateInProgressError, WrongDtypeError
 from mac_runner.nano.parallel.group import PATIENCE_S, Shard, host_store, join_store, own_address, process_group
 
@@ -44,7 +43,6 @@ PROTOCOL = 1
 PIECE_BYTES = 64 << 20
 """The tensors are sent in pieces of about this size."""
 _MESSAGE_BYTES_MAX = 64 << 20
-_ALIGNMENT_BYTES = 64
 _TICK_S = 0.005
 _RETRY_S = 0.05
 _CONNECT_S_MAX = 5.0
@@ -490,33 +488,12 @@ def _dtype(name: str, dtype: str) -> torch.dtype:
     return found
 
 
-class _Part(NamedTuple):
-    """A tensor in a piece: its bytes from `first` to `end`."""
-
-    name: str
-    dtype: torch.dtype
-    shape: list[int]
-    first: int
-    end: int
-
-    def of(self, piece: torch.Tensor) -> torch.Tensor:
-        return piece[self.first : self.end].view(self.dtype).view(self.shape)
-
-
 def _pieces(
     layout: Mapping[str, Described], piece_bytes: int, device: torch.device
-) -> Iterator[tuple[torch.Tensor, list[_Part]]]:
+) -> Iterator[tuple[torch.Tensor, list[Part]]]:
     """Memory for all tensors in their order, in pieces of about so many bytes."""
-    parts, end = list[_Part](), 0
-    for name, (dtype_name, shape) in layout.items():
-        dtype = _dtype(name, dtype_name)
-        num_bytes = prod(shape) * int(dtype.itemsize)
-        if parts and end + num_bytes > piece_bytes:
-            yield torch.empty(parts[-1].end, dtype=torch.uint8, device=device), parts
-            parts, end = list[_Part](), 0
-        parts.append(_Part(name, dtype, shape, end, end + num_bytes))
-        end += -(-num_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
-    if parts:
+    tensors = ((name, _dtype(name, dtype), shape) for name, (dtype, shape) in layout.items())
+    for parts in pieces(tensors, piece_bytes):
         yield torch.empty(parts[-1].end, dtype=torch.uint8, device=device), parts
 
 

@@ -16,9 +16,9 @@ from mac_runner.nano import (
     InferenceEngine,
     SamplingParams,
     VersionSpan,
-    batching,
     errors,
     read_state_dict,
+    scheduler,
 )
 from mac_runner.nano.testing import Constraint
 from tests.nano.crowds import finish
@@ -245,7 +245,7 @@ def test_sleep_gives_memory_back_and_wake_goes_on_as_before(make: EngineMaker, p
     expected = engine.generate([[1, 2, 3]], GREEDY)[0].logprobs
     engine.sleep(drop_weights=True)
 
-    assert not engine._runner.has_store
+    assert engine._runner._store is None
     assert not engine._runner.has_weights
     with pytest.raises(errors.ConfigError, match="asleep"):
         engine.resume()
@@ -385,7 +385,7 @@ def test_step_that_is_interrupted_can_be_taken_again(make: EngineMaker, monkeypa
         for _ in range(3):
             engine.step()
         with monkeypatch.context() as patched:
-            patched.setattr(batching, place, interrupted)
+            patched.setattr(scheduler, place, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 engine.step()
 
@@ -399,7 +399,7 @@ def test_generate_that_is_interrupted_takes_its_requests_out(
     engine = make()
     others = engine.add_request([4, 5], GREEDY)
     with monkeypatch.context() as patched:
-        patched.setattr(batching, "choose", interrupted)
+        patched.setattr(scheduler, "choose", interrupted)
         with pytest.raises(KeyboardInterrupt):
             engine.generate([[1], [2]], GREEDY)
 

@@ -24,7 +24,7 @@ from mac_runner.nano import (
     SamplingParams,
     TrainingSample,
 )
-from mac_runner.nano.parallel import rendezvous
+from mac_runner.nano.parallel import world
 from mac_runner.nano.parallel.world import ALONE
 from mac_runner.nano.testing import World, make_engine, world_of
 from tests.nano.crowds import alone, bits, forbid_farewell, needs_packing, settings
@@ -178,7 +178,7 @@ def test_replicas_of_two_hosts_have_the_bits_of_one_process_until_one_is_killed(
 def test_host_with_other_weights_is_refused_on_both_with_the_file_and_the_ranks(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rendezvous, "FAREWELL_S", LIMIT_S)
+    monkeypatch.setattr(world, "FAREWELL_S", LIMIT_S)
     save_file(random_state_dict(make_model(tmp_path, "qwen2"), seed=9), str(tmp_path / "model.safetensors"))
     with other_rank(tmp_path, **TOGETHER) as (environ, process):
         with pytest.raises(DivergenceError, match=r"rank 1 .* rank 0 .*model\.safetensors"):
@@ -192,12 +192,12 @@ def test_host_with_other_weights_is_refused_on_both_with_the_file_and_the_ranks(
 def test_rank_that_stays_away_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the wait for it is cut short: on a busy machine rank 0 may take long to open the store."""
 
-    def get(meeting: rendezvous.Rendezvous, key: str, waits_for: str, patience_s: float | None = None) -> str:
+    def get(meeting: world.Rendezvous, key: str, waits_for: str, patience_s: float | None = None) -> str:
         if waits_for == "rank 1":
-            monkeypatch.setattr(rendezvous, "ARRIVAL_S_MAX", 0.05)
+            monkeypatch.setattr(world, "ARRIVAL_S_MAX", 0.05)
         return original(meeting, key, waits_for, patience_s)
 
-    original = rendezvous.Rendezvous._get
-    monkeypatch.setattr(rendezvous.Rendezvous, "_get", get)
+    original = world.Rendezvous._get
+    monkeypatch.setattr(world.Rendezvous, "_get", get)
     with pytest.raises(RankFailedError, match="rank 1 did not"):
         make_engine(settings(path, **TWO), world_of(meeting(), **TWO))

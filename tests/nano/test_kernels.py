@@ -383,7 +383,7 @@ def test_sum_of_what_is_no_number_is_none() -> None:
 
 PROGRAM = """
 import os, torch
-from mac_runner.nano.cpu.row_kernels import argmax_and_logsumexp
+from mac_runner.nano.cpu.vectors import argmax_and_logsumexp
 if os.environ.get("PROGRAM_SAYS") == "sum":
     print(f"{argmax_and_logsumexp(torch.zeros(1, 32))[1].item():.4f}")
 else:

@@ -33,10 +33,8 @@ from mac_runner.nano.parallel import group
 from mac_runner.nano.testing import (
     ALONE,
     LOCAL,
-    MISSING,
     WHOLE,
     Call,
-    Difference,
     GatherMemory,
     Group,
     Linear,
@@ -47,7 +45,6 @@ from mac_runner.nano.testing import (
     StepDigests,
     TorchGroup,
     anonymous_memory,
-    first_difference,
     has_ordered_memory,
     host_store,
     join_digests,
@@ -55,6 +52,7 @@ from mac_runner.nano.testing import (
     pack,
     play,
     require_equal,
+    unpack,
 )
 from tests.nano.crowds import needs_packing, ranks_as_threads
 from tests.nano.tiny_models import ModelMaker
@@ -231,8 +229,8 @@ def test_tensors_of_all_types_and_layouts_come_out_as_they_were() -> None:
         "trained": torch.ones(2, requires_grad=True),
         "unwanted": torch.zeros(1),
     }
-    parcel, fd = pack(weights, [name for name in weights if name != "unwanted"])
-    found = pickle.loads(pickle.dumps(parcel)).unpack(fd)
+    parts, fd = pack(weights, [name for name in weights if name != "unwanted"])
+    found = unpack(pickle.loads(pickle.dumps(parts)), fd)
     os.close(fd)
 
     assert list(found) == ["odd", "half", "turned", "cut", "trained"]
@@ -242,8 +240,8 @@ def test_tensors_of_all_types_and_layouts_come_out_as_they_were() -> None:
 
 def test_parcel_is_a_copy_and_lives_as_long_as_its_tensors() -> None:
     weights = {"a": torch.ones(1000)}
-    parcel, fd = pack(weights, weights)
-    found = parcel.unpack(fd)["a"]
+    parts, fd = pack(weights, weights)
+    found = unpack(parts, fd)["a"]
     os.close(fd)
     weights["a"].zero_()
 
@@ -293,18 +291,14 @@ def test_any_difference_of_a_past_step_is_named() -> None:
     }
     for named, change in changes.items():
         others = [*steps[:3], replace(steps[3], **change), *steps[4:]]  # type: ignore[arg-type]
-        met = first_difference({"rank 0": after(steps), "rank 1": after(steps), "rank 2": after(others)})
+        with pytest.raises(DivergenceError, match=f"rank 2 and rank 0 disagree in {named}: "):
+            require_equal({"rank 0": after(steps), "rank 1": after(steps), "rank 2": after(others)}, "here")
 
-        assert met is not None
-        assert (met.field, met.rank, met.other) == (named, "rank 2", "rank 0")
-        assert met.digest != met.other_digest
-
-    assert first_difference({"rank 0": {"a": "1"}, "rank 1": {"a": "1"}}) is None
-    met = first_difference({"rank 0": {"a": "1"}, "rank 1": {"a": "1", "b": "2"}})
-    assert met == Difference("b", "rank 1", "2", "rank 0", MISSING)
-    assert first_difference({"rank 0": after(steps), "rank 1": after(steps[:-1])}) == Difference(
-        "round", "rank 1", "19", "rank 0", "20"
-    )
+    require_equal({"rank 0": {"a": "1"}, "rank 1": {"a": "1"}}, "here")
+    with pytest.raises(DivergenceError, match=r"^here rank 1 and rank 0 disagree in b: 2 and nothing$"):
+        require_equal({"rank 0": {"a": "1"}, "rank 1": {"a": "1", "b": "2"}}, "here")
+    with pytest.raises(DivergenceError, match="in round: 19 and 20"):
+        require_equal({"rank 0": after(steps), "rank 1": after(steps[:-1])}, "here")
     with pytest.raises(DivergenceError, match=r"round 20 .* weights: 7 and 0"):
         require_equal({"rank 0": after(steps), "rank 1": after(steps, version=7)}, "in round 20")
 
@@ -316,11 +310,11 @@ def test_each_thing_that_decides_bits_is_compared_at_the_join(model: ModelMaker,
     elsewhere = join_digests(replace(config, model_path="there", num_threads=1), copied, 1)
 
     def named(theirs: dict[str, str]) -> str:
-        met = first_difference({"rank 0": ours, "rank 1": theirs})
-        assert met is not None
-        return met.field
+        with pytest.raises(DivergenceError) as caught:
+            require_equal({"rank 0": ours, "rank 1": theirs}, "here")
+        return str(caught.value).partition("disagree in ")[2].rpartition(": ")[0]
 
-    assert first_difference({"rank 0": ours, "rank 1": elsewhere}) is None
+    require_equal({"rank 0": ours, "rank 1": elsewhere}, "here")
     assert named(join_digests(config, model("qwen2"), 2)) == "threads"
     assert named(join_digests(replace(config, seed=3), copied, 1)) == "EngineConfig.seed"
     for file in ("tokenizer.json", "model.safetensors"):

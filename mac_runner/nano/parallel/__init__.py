@@ -4,8 +4,7 @@ Every matrix is split by its output rows, and a gather puts every activation tog
 same sum in the same order as in a single process. Only rank 0 plans, samples and answers; the others follow it.
 
     launch.py      from a config and a world to an engine
-    world.py       which of an engine's processes this one is
-    rendezvous.py  how ranks that a launcher has started find each other, and compare
+    world.py       which of an engine's processes this one is; how those of a launcher find each other, and compare
     members.py     another process: started, sent to, ended
     workers.py     other processes as their leader sees them: called and watched
     worker.py      the process that is led; it is a rank or a replica (process.py: its program)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -30,34 +30,14 @@ _OWN_TO_A_RANK = frozenset({"model_path", "num_threads"})
 _BATCH_FIELDS = ("token_ids", "positions", "slots", "page_table", "lengths", "logit_rows")
 
 
-class Difference(NamedTuple):
-    """Two ranks disagree in a field."""
-
-    field: str
-    rank: str
-    digest: str
-    other: str
-    other_digest: str
-
-
-def first_difference(found: Mapping[str, Digests]) -> Difference | None:
-    """The first field in which a rank disagrees with the first rank; ranks by name, in order."""
+def require_equal(found: Mapping[str, Digests], when: str) -> None:
+    """Raise DivergenceError for the first field in which a rank disagrees with the first one; ranks by name."""
     (first, expected), *others = found.items()
-    names = dict.fromkeys(name for digests in found.values() for name in digests)
-    for name in names:
+    for name in dict.fromkeys(name for digests in found.values() for name in digests):
         for rank, digests in others:
             ours, theirs = expected.get(name, MISSING), digests.get(name, MISSING)
             if ours != theirs:
-                return Difference(name, rank, theirs, first, ours)
-    return None
-
-
-def require_equal(found: Mapping[str, Digests], when: str) -> None:
-    """Raise DivergenceError for the first difference between ranks."""
-    if (met := first_difference(found)) is not None:
-        raise DivergenceError(
-            f"{when} {met.rank} and {met.other} disagree in {met.field}: {met.digest} and {met.other_digest}"
-        )
+                raise DivergenceError(f"{when} {rank} and {first} disagree in {name}: {theirs} and {ours}")
 
 
 class StepDigests:
@@ -75,19 +55,15 @@ class StepDigests:
         # Tables are long and in every step. This hash of numbers is the same in every process, and quick.
         pages = tuple(hash(span.block_ids) for span in batch.spans)
         lengths = tuple((span.start, span.num_tokens) for span in batch.spans)
-        values = (batch.token_ids, batch.positions, batch.slots, pages, lengths, batch.logit_rows)
+        values: tuple[Any, ...] = (batch.token_ids, batch.positions, batch.slots, pages, lengths, batch.logit_rows)
         for digest, value in zip(self._fields.values(), values, strict=True):
-            digest.update(_bytes_of(value))
+            # Version 2 writes every object in full. Later ones also write which are the same, which may differ.
+            digest.update(marshal.dumps(value, 2))
 
     def digests(self) -> dict[str, str]:
         """What to compare with other ranks after the same step."""
         batch = {name: digest.hexdigest() for name, digest in self._fields.items()}
         return {"round": str(self.num_steps), "weights": str(self._version), **batch}
-
-
-def _bytes_of(value: tuple[Any, ...]) -> bytes:
-    # Version 2 writes every object in full. Later ones also write which objects are the same, which may differ.
-    return marshal.dumps(value, 2)
 
 
 def join_digests(config: EngineConfig, directory: Path, num_threads: int) -> dict[str, str]:

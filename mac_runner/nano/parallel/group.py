@@ -21,8 +21,8 @@ import torch
 
 from mac_runner.nano.architecture import ModelConfig
 from mac_runner.nano.errors import ConfigError, RankFailedError
-from mac_runner.nano.parallel.world import LOCAL
 
+LOCAL = "127.0.0.1"
 PATIENCE_S = 300.0
 """How long a rank may keep the others waiting at a gather. The work between two takes all of them equally long."""
 _SPINS = 2_000

@@ -12,19 +12,17 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from mac_runner.nano.base_engine import BaseEngine
 from mac_runner.nano.checkpoint import find_model
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.cpu.threads import threads_each
-from mac_runner.nano.engine import InferenceEngine
+from mac_runner.nano.engine import BaseEngine, InferenceEngine
 from mac_runner.nano.parallel import worker
 from mac_runner.nano.parallel.divergence import join_digests
 from mac_runner.nano.parallel.members import Member, start
 from mac_runner.nano.parallel.ranks import Rank
-from mac_runner.nano.parallel.rendezvous import Rendezvous, replica_label
 from mac_runner.nano.parallel.replica import Replica
 from mac_runner.nano.parallel.replicas import ReplicatedEngine
-from mac_runner.nano.parallel.world import ALONE, World
+from mac_runner.nano.parallel.world import ALONE, Rendezvous, World, replica_label
 
 LEADER = "leader"
 """Where rank 0 accepts the first ranks of the other replicas."""

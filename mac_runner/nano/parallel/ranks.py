@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Event
@@ -38,26 +36,11 @@ from mac_runner.nano.parallel.group import (
     own_address,
     require_divisible,
 )
-from mac_runner.nano.parallel.members import Member, receive_memory, start
+from mac_runner.nano.parallel.members import receive_memory, start
 from mac_runner.nano.parallel.worker import Worker
 from mac_runner.nano.parallel.workers import Call, Workers
-from mac_runner.nano.parallel.world import LOCAL
+from mac_runner.nano.parallel.world import Joined
 from mac_runner.nano.runner import ModelRunner, Prepared
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The other ranks of a model where a launcher has started them all; they reach rank 0 at `address`.
-
-    `device` is the number of rank 0's GPU. Without `members` rank 0 starts the others.
-    """
-
-    members: Sequence[Member] = ()
-    address: str = LOCAL
-    device: int | None = None
-
-
-NONE_JOINED = Joined()
 
 
 def make_runner(

@@ -21,18 +21,13 @@ from typing import Literal
 
 import torch
 
-from mac_runner.nano.base_engine import EngineState
-from mac_runner.nano.config import EngineConfig
-from mac_runner.nano.engine import InferenceEngine
+from mac_runner.nano.config import EngineConfig, SamplingParams
+from mac_runner.nano.engine import EngineState, InferenceEngine, Mailbox
 from mac_runner.nano.errors import DivergenceError, RequestError
-from mac_runner.nano.mailbox import Mailbox
 from mac_runner.nano.parallel.group import PeerLostError, Shard, TorchPeers, join_store, own_address
 from mac_runner.nano.parallel.members import LOOK_S
-from mac_runner.nano.parallel.ranks import NONE_JOINED
-from mac_runner.nano.parallel.rendezvous import Rendezvous
 from mac_runner.nano.parallel.worker import Worker
-from mac_runner.nano.parallel.world import World
-from mac_runner.nano.sampling_params import SamplingParams
+from mac_runner.nano.parallel.world import NONE_JOINED, Rendezvous, World
 from mac_runner.nano.sequence import Delta, TrainingSample
 
 

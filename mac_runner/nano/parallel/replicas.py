@@ -29,19 +29,18 @@ from queue import Empty, SimpleQueue
 from typing import Any, Literal, NamedTuple
 
 from mac_runner.nano.architecture import check_state_dict, expected_shapes, read_model_config
-from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats
-from mac_runner.nano.checkpoint import StateDict, file_stats, find_model
+from mac_runner.nano.checkpoint import Part, StateDict, file_stats, find_model
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.cpu.threads import threads_each
+from mac_runner.nano.engine import BaseEngine, EngineState, EngineStats
 from mac_runner.nano.errors import RankFailedError, ReplicaLostError
-from mac_runner.nano.intake import Intake, PreparedRequest
-from mac_runner.nano.parallel.group import host_store
+from mac_runner.nano.parallel.group import LOCAL, host_store
 from mac_runner.nano.parallel.members import Member
 from mac_runner.nano.parallel.replica import Admit, Progress, last_delta
-from mac_runner.nano.parallel.workers import Calls, Failed, Parcel, Workers
-from mac_runner.nano.parallel.world import LOCAL, World
+from mac_runner.nano.parallel.workers import Calls, Failed, Workers
+from mac_runner.nano.parallel.world import World
 from mac_runner.nano.runner import Prepared, WeightSync
-from mac_runner.nano.sequence import Delta, TrainingSample
+from mac_runner.nano.sequence import Delta, Intake, PreparedRequest, TrainingSample
 from mac_runner.nano.tokenizer import load_tokenizer
 
 CONVERSATIONS_MAX = 100_000
@@ -133,7 +132,7 @@ class _Coming:
 class _Shared(Prepared):
     """Weights that replicas keep under their ticket, and the memory that others may read them in."""
 
-    parcel: Parcel = field(kw_only=True)
+    parts: list[Part] = field(kw_only=True)
     fd: int = field(kw_only=True)
     kept_by: Sequence[Member] = field(kw_only=True)
 
@@ -251,10 +250,10 @@ class ReplicatedEngine(BaseEngine):
         check_state_dict(state_dict, self.model_config)
         to = self._members()
 
-        def share(ticket: int, parcel: Parcel, fd: int) -> Prepared:
+        def share(ticket: int, parts: list[Part], fd: int) -> Prepared:
             if self._start is None:
                 return Prepared(None, ticket)
-            shared = _Shared(None, ticket, parcel=parcel, fd=os.dup(fd), kept_by=to)
+            shared = _Shared(None, ticket, parts=parts, fd=os.dup(fd), kept_by=to)
             weakref.finalize(shared, os.close, shared.fd).atexit = False
             return shared
 
@@ -273,7 +272,7 @@ class ReplicatedEngine(BaseEngine):
         self._call_all("install", self._weights.ticket, version)
 
     def _share(self, weights: _Shared, to: Sequence[Member]) -> Calls:
-        return self._workers.begin("begin_build", weights.ticket, weights.parcel, (), to=to, fd=weights.fd)
+        return self._workers.begin("begin_build", weights.ticket, weights.parts, (), to=to, fd=weights.fd)
 
     # The life of the engine.
 

@@ -17,11 +17,11 @@ from operator import attrgetter
 from threading import Event, Lock, Thread
 from typing import Any, NoReturn
 
-from mac_runner.nano.checkpoint import StateDict
+from mac_runner.nano.checkpoint import Part, StateDict
 from mac_runner.nano.errors import NanoError, RankFailedError
 from mac_runner.nano.parallel.group import PeerLostError
 from mac_runner.nano.parallel.members import receive_memory
-from mac_runner.nano.parallel.workers import Answer, Call, Failed, Parcel
+from mac_runner.nano.parallel.workers import Answer, Call, Failed, unpack
 from mac_runner.nano.runner import Prepared
 
 _REPORT_S = 10.0
@@ -69,12 +69,12 @@ class Worker:
             answer = Answer(number, error=error)
         self.send(answer)
 
-    def begin_build(self, number: int, ticket: int, parcel: Parcel, forgotten: tuple[int, ...]) -> None:
+    def begin_build(self, number: int, ticket: int, parts: list[Part], forgotten: tuple[int, ...]) -> None:
         """Build a model of the weights whose memory follows, beside the steps, and keep it as `ticket`."""
         for each in forgotten:
             self._models.pop(each, None)
-        fd = receive_memory(self._connection, parcel.num_bytes)
-        self._models[ticket] = model = self._builder.submit(self._build, parcel, fd)
+        fd = receive_memory(self._connection, parts[-1].end)
+        self._models[ticket] = model = self._builder.submit(self._build, parts, fd)
         self._builder.submit(self._answer_build, number, model)
 
     def take(self, ticket: int) -> Prepared:
@@ -90,11 +90,11 @@ class Worker:
         """Give everything back, where this process is to end in order."""
         self._builder.shutdown(wait=False, cancel_futures=True)
 
-    def _build(self, parcel: Parcel, fd: int | None) -> Prepared:
+    def _build(self, parts: list[Part], fd: int | None) -> Prepared:
         if fd is None:
             assert self._load_model is not None
             return self._load_model()
-        weights = parcel.unpack(fd)
+        weights = unpack(parts, fd)
         os.close(fd)
         return self._build_model(weights)
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-from mac_runner.nano.checkpoint import StateDict
+from mac_runner.nano.checkpoint import Part, StateDict, pieces
 from mac_runner.nano.errors import NanoError, RankFailedError
 from mac_runner.nano.parallel import members
 from mac_runner.nano.parallel.group import PeerLostError, anonymous_memory
@@ -36,7 +36,6 @@ CALL_S_MAX = 1800.0
 LOOKS_MAX = 30
 """How many looks, of members.LOOK_S each, may find a process silent and still until it counts as hung."""
 _OVER = ": the engine is over, make another one"
-_ALIGNMENT_BYTES = 64
 BuiltModel = TypeVar("BuiltModel", bound=Prepared)
 Calls = list[tuple[Member, Future[Any]]]
 
@@ -69,40 +68,22 @@ class Failed:
     error: NanoError | None = None
 
 
-class _Place(NamedTuple):
-    name: str
-    dtype: torch.dtype
-    shape: torch.Size
-    first_byte: int
+def pack(state_dict: StateDict, names: Iterable[str]) -> tuple[list[Part], int]:
+    """The tensors of these names in memory that processes share, and its descriptor, which the caller closes.
 
-
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """Where each tensor of a state dict lies in memory that processes share. One writes it once, all read."""
-
-    num_bytes: int
-    places: tuple[_Place, ...]
-
-    def unpack(self, fd: int) -> dict[str, torch.Tensor]:
-        """The tensors, in the memory itself, which is given back with the last of them."""
-        memory = mmap.mmap(fd, self.num_bytes)
-        return {
-            name: torch.frombuffer(memory, dtype=dtype, count=shape.numel(), offset=first_byte).view(shape)
-            for name, dtype, shape, first_byte in self.places
-        }
-
-
-def pack(state_dict: StateDict, names: Iterable[str]) -> tuple[Parcel, int]:
-    """The tensors of these names as a parcel, and the descriptor of its memory, which the caller closes."""
-    places, end = list[_Place](), 0
-    for name in names:
-        tensor = state_dict[name]
-        places.append(_Place(name, tensor.dtype, tensor.shape, end))
-        end += -(-tensor.numel() * tensor.element_size() // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
-    parcel, fd = Parcel(end, tuple(places)), anonymous_memory(end)
-    for name, tensor in parcel.unpack(fd).items():
+    One process writes it once, all read.
+    """
+    (parts,) = pieces((name, state_dict[name].dtype, state_dict[name].shape) for name in names)
+    fd = anonymous_memory(parts[-1].end)
+    for name, tensor in unpack(parts, fd).items():
         tensor.copy_(state_dict[name].detach())
-    return parcel, fd
+    return parts, fd
+
+
+def unpack(parts: Sequence[Part], fd: int) -> dict[str, torch.Tensor]:
+    """The tensors, in the memory itself, which is given back with the last of them."""
+    memory = torch.frombuffer(mmap.mmap(fd, parts[-1].end), dtype=torch.uint8)
+    return {part.name: part.of(memory) for part in parts}
 
 
 class Workers:
@@ -203,7 +184,7 @@ class Workers:
         self,
         state_dict: StateDict,
         names: Iterable[str],
-        build: Callable[[int, Parcel, int], BuiltModel],
+        build: Callable[[int, list[Part], int], BuiltModel],
         *,
         to: Sequence[Member] | None = None,
         is_on_disk: bool = False,
@@ -214,11 +195,11 @@ class Workers:
         weights that are `is_on_disk` in their own copy.
         """
         ticket = next(self._numbers)
-        parcel, fd = pack(state_dict, names)
+        parts, fd = pack(state_dict, names)
         try:
             forgotten = tuple(_drained(self._forgotten))
-            calls = self.begin("begin_build", ticket, parcel, forgotten, to=to, fd=fd, is_on_disk=is_on_disk)
-            prepared = build(ticket, parcel, fd)
+            calls = self.begin("begin_build", ticket, parts, forgotten, to=to, fd=fd, is_on_disk=is_on_disk)
+            prepared = build(ticket, parts, fd)
         except BaseException:
             self._forgotten.append(ticket)
             raise

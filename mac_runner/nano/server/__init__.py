@@ -8,14 +8,13 @@ any ASGI server, `serving(app, listener, …)` puts it on a socket.
     openai.py       OpenAI's interface: requests, replies, handlers
     ollama.py       Ollama's interface: requests, replies, handlers; a model's thought apart from its answer
     service.py      one engine, its model and its jobs; the settings that both interfaces have
-    bodies.py       keys, the memory for bodies, a body read within bounds and checked
-    answers.py      JSON, streams, refusals
+    http.py         keys, the memory for bodies, a body read within bounds and checked; JSON, streams, refusals
 """
 
 from __future__ import annotations
 
 from mac_runner.nano.server.app import build_app
-from mac_runner.nano.server.bodies import BodyBudget
+from mac_runner.nano.server.http import BodyBudget
 from mac_runner.nano.server.lifecycle import bound, serving
 from mac_runner.nano.server.service import Service, Times, open_service
 

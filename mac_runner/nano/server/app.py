@@ -25,21 +25,27 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mac_runner.nano.base_engine import EngineState, EngineStats
 from mac_runner.nano.checkpoint import read_weights, write_weights
+from mac_runner.nano.engine import EngineState, EngineStats
 from mac_runner.nano.errors import NanoError
 from mac_runner.nano.parallel.group import PATIENCE_S
-from mac_runner.nano.server.answers import (
+from mac_runner.nano.server.http import (
     CLIENT_GONE_STATUS,
     SERVER_ERROR,
+    Body,
+    BodyBudget,
+    Gate,
+    Key,
     RefusedError,
     answer,
+    parse_body,
+    read_bytes,
+    read_request,
     refusal_answer,
     refusal_of,
     shortened,
     unless_gone,
 )
-from mac_runner.nano.server.bodies import Body, BodyBudget, Gate, Key, parse_body, read_bytes, read_request
 from mac_runner.nano.server.ollama import ChatRequest, GenerateRequest, OllamaApi, ShowRequest
 from mac_runner.nano.server.openai import ChatBody, CompletionBody, OpenaiApi
 from mac_runner.nano.server.service import Service

@@ -15,10 +15,21 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from fastapi import Request, Response
 from pydantic import Field, JsonValue
 
-from mac_runner.nano.sampling_params import SamplingParams, recommended_sampling
+from mac_runner.nano.config import SamplingParams, recommended_sampling
 from mac_runner.nano.sequence import TokenLogprob, TrainingSample, num_doubtful
-from mac_runner.nano.server.answers import JsonObject, RefusedError, answer, encoded, invalid, ollama_error
-from mac_runner.nano.server.bodies import MESSAGES_MAX, TOP_LOGPROBS_MAX, Body, Many, require_absent
+from mac_runner.nano.server.http import (
+    MESSAGES_MAX,
+    TOP_LOGPROBS_MAX,
+    Body,
+    JsonObject,
+    Many,
+    RefusedError,
+    answer,
+    encoded,
+    invalid,
+    ollama_error,
+    require_absent,
+)
 from mac_runner.nano.server.openai import Spell, token_rows
 from mac_runner.nano.server.service import (
     ANY_OBJECT,

@@ -17,10 +17,21 @@ from fastapi import Request, Response
 from pydantic import Field, JsonValue
 from pydantic_core import from_json
 
-from mac_runner.nano.sampling_params import SamplingParams
+from mac_runner.nano.config import SamplingParams
 from mac_runner.nano.sequence import TokenLogprob, TrainingSample, VersionSpan
-from mac_runner.nano.server.answers import JsonObject, RefusedError, answer, encoded, invalid, openai_error
-from mac_runner.nano.server.bodies import MESSAGES_MAX, TOP_LOGPROBS_MAX, Body, Many, require_absent
+from mac_runner.nano.server.http import (
+    MESSAGES_MAX,
+    TOP_LOGPROBS_MAX,
+    Body,
+    JsonObject,
+    Many,
+    RefusedError,
+    answer,
+    encoded,
+    invalid,
+    openai_error,
+    require_absent,
+)
 from mac_runner.nano.server.service import (
     ANY_OBJECT,
     Chat,

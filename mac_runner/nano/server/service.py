@@ -24,17 +24,18 @@ from pydantic import Field
 
 from mac_runner.nano.architecture import ModelConfig, expected_shapes
 from mac_runner.nano.async_engine import AsyncEngine, RequestStream
-from mac_runner.nano.base_engine import BaseEngine
 from mac_runner.nano.checkpoint import file_stats
-from mac_runner.nano.config import EngineConfig
+from mac_runner.nano.config import EngineConfig, SamplingParams, recommended_sampling
+from mac_runner.nano.engine import BaseEngine
 from mac_runner.nano.errors import InvalidRequestError, NanoError, PromptTooLongError
 from mac_runner.nano.parallel.world import ALONE, World
-from mac_runner.nano.sampling_params import SamplingParams, recommended_sampling
 from mac_runner.nano.sequence import Delta, TrainingSample
-from mac_runner.nano.server.answers import (
+from mac_runner.nano.server.http import (
     QUOTED_CHARS_MAX,
     SERVER_ERROR,
+    Body,
     JsonObject,
+    Many,
     RefusedError,
     Stream,
     answer,
@@ -42,7 +43,6 @@ from mac_runner.nano.server.answers import (
     refusal_of,
     unless_gone,
 )
-from mac_runner.nano.server.bodies import Body, Many
 from mac_runner.nano.tokenizer import Tokenizer
 
 ANY_OBJECT = json.dumps({"type": "object"})

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 import pytest
 from starlette.datastructures import Headers
 
-from mac_runner.nano.server import bodies
+from mac_runner.nano.server import http
 from mac_runner.nano.testing import (
     BODIES_BYTES_MAX,
     BODY_BYTES_FREE,
@@ -137,7 +137,7 @@ async def test_method_that_a_path_lacks_is_refused_with_those_that_it_has(stage:
 
 async def test_body_that_does_not_arrive_is_not_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     # The bound is a minute, which nobody wants to spend here.
-    monkeypatch.setattr(bodies, "BODY_S_MAX", 0.01)
+    monkeypatch.setattr(http, "BODY_S_MAX", 0.01)
     async with connected(stage.port) as raw:
         await raw.send(CUT_OFF)
 

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mac_runner.nano import EngineStats, Tokenizer, async_engine, constraints
-from mac_runner.nano.server import bodies
+from mac_runner.nano.server import http
 from mac_runner.nano.testing import BODY_BYTES_AT_ONCE_MAX, BodyBudget, Parsed, parse_body
 from tests.nano.server.stage import LONG, OWNER, SHORT, Stage, served_with
 from tests.patience import LIMIT_S
@@ -270,7 +270,7 @@ async def test_body_that_is_long_is_parsed_beside_the_event_loop(stage: Stage, m
         threads.append(current_thread().name)
         return parse_body(kind, content)
 
-    monkeypatch.setattr(bodies, "parse_body", noting)
+    monkeypatch.setattr(http, "parse_body", noting)
     for size in (10, BODY_BYTES_AT_ONCE_MAX):
         await stage.complete(model="other", prompt="a" * size)
 
