@@ -330,7 +330,10 @@ def test_what_else_a_command_says_is_handed_on_as_it_is() -> None:
     told = handing_on("/tmp/it's/python", command)
 
     assert told[:3] == command[:3]
-    assert told[3] == ('from multiprocessing import set_executable; set_executable("/tmp/it\'s/python"); spawn_main(7)')
+    assert told[3] == (
+        "import gc; gc.set_threshold(30000); from multiprocessing import set_executable; "
+        'set_executable("/tmp/it\'s/python"); spawn_main(7)'
+    )
     assert told[4:] == command[4:]
 
 
