@@ -179,7 +179,7 @@ def test_power_that_goes_at_any_call_of_a_grid_loses_and_doubles_nothing(
     grid.live()
     assert results(disk) == expected
     assert len(cuts) >= CUTS_MIN
-    for crashed, acknowledged in one_in(2, cuts.values()):
+    for crashed, acknowledged in one_in(4, cuts.values()):
         check_goes_on(crashed, tmp_path / "grid", acknowledged, expected)
 
 
@@ -189,7 +189,7 @@ def test_disk_that_fails_at_any_call_of_a_grid_loses_and_doubles_nothing(
     tmp_path: Path, expected: dict[str, bytes], fault: int
 ) -> None:
     """One that is full stays so; another fault comes once."""
-    for fail_at in count(1, step_of(2)):
+    for fail_at in count(1, step_of(4)):
         disk, calls = CrashDisk(tmp_path), count(1)
         grid = Grid(disk, tmp_path / "grid")
 

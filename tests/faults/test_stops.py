@@ -28,7 +28,7 @@ from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.training import BATCH, ENGINE, MAX_LAG, Trainer
 
-STOPS = 12 * SCALE
+STOPS = 8 * SCALE
 CONVERSATIONS = 30 * SCALE
 PLACES_MAX = 20
 
@@ -166,7 +166,7 @@ def test_kill_costs_what_is_in_flight_and_what_is_answered_and_not_yet_in_the_jo
     """
     chance, losses = Random(6), list[int]()
     with in_a_thread(OpenaiServer(slots=SLOTS, latency_s=0.01)) as server:
-        file = lab.write(discussion(served(server.url), conversations=250 * SCALE, retry_config={"backoff_s": 0.01}))
+        file = lab.write(discussion(served(server.url), conversations=150 * SCALE, retry_config={"backoff_s": 0.01}))
         for _ in range(3 * SCALE):
             before, known = len(server.received), recorded(lab.path / "runs/talk")
             process = lab.start(file, program=(sys.executable, "-c", PROGRAM))
@@ -197,7 +197,7 @@ def recorded(run: Path) -> set[str]:
     return {f"{task_id}/{reply.turn_key}" for task_id, known in replies.items() for reply in known}
 
 
-KILLS = 16 * SCALE
+KILLS = 10 * SCALE
 ROLLOUTS = 60 * SCALE
 MOMENT_S_MAX = 0.08
 TRAINING = Extras(program="tests.sim.training:main")

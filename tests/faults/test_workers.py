@@ -19,6 +19,7 @@ from mac_runner.types import JsonObject
 from tests.cli.lab import RunDir, experiment, scripted
 from tests.faults.crashfs import CrashDisk, Fate
 from tests.faults.test_crashes import READS, transcripts_in
+from tests.faults.tier import one_in, step_of
 from tests.kit import stale_files
 from tests.store import player
 from tests.store.conftest import StillClock, tree
@@ -150,13 +151,13 @@ def test_power_that_goes_at_any_call_of_workers_loses_and_doubles_nothing(tmp_pa
     workers.do_all()
     assert transcripts_in(disk.files()) == EXPECTED
     assert len(cuts) >= CUTS_MIN
-    for number, (crashed, acknowledged) in enumerate(cuts.values()):
+    for number, (crashed, acknowledged) in enumerate(one_in(2, cuts.values())):
         check_goes_on(crashed, tmp_path / "run", acknowledged, GOING_ON[number % 2])
 
 
 @pytest.mark.ci
 def test_disk_that_is_full_at_any_call_of_workers_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    for fail_at in count(1):
+    for fail_at in count(1, step_of(2)):
         disk, calls = CrashDisk(tmp_path), count(1)
         workers = Workers(disk, tmp_path / "run")
 

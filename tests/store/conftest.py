@@ -12,6 +12,7 @@ import pytest
 
 from mac_runner.store import Disk, System
 from mac_runner.store.testing import THREAD_NAME
+from tests.faults.tier import one_in
 from tests.patience import LIMIT_S
 
 
@@ -162,11 +163,11 @@ def join_writer() -> None:
             thread.join(LIMIT_S)
 
 
-def failing_calls(system: FaultySystem, undisturbed: Callable[[], object], every: int = 1) -> Iterator[int]:
-    """For each call that changes the disk its number, with the system failing from it on."""
+def failing_calls(system: FaultySystem, undisturbed: Callable[[], object]) -> Iterator[int]:
+    """Of the calls that change the disk one in three by day: its number, with the system failing from it on."""
     system.calls.clear()
     undisturbed()
-    for fail_at in range(1, len(system.calls) + 1, every):
+    for fail_at in one_in(3, range(1, len(system.calls) + 1)):
         system.calls.clear()
         system.fail_at = fail_at
         yield fail_at
