@@ -15,6 +15,7 @@ from functools import partial
 from threading import Event, Thread
 from typing import TypeVar
 
+from mac_runner.nano.architecture import check_layout
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig, SamplingParams
 from mac_runner.nano.constraints import tried
@@ -225,10 +226,10 @@ class AsyncEngine:
 
         With `blocking` no step is taken until then. Raises UpdateInProgressError while another update is under way.
         """
-        self.engine.require_newer(version)
+        self.engine.weights.require_newer(version)
         async with self._updating(is_blocking=blocking):
-            prepared = await self._loop.run_in_executor(self._builder, self.engine.prepare_weights, state_dict)
-            await self._ask(lambda: self.engine.install_weights(prepared, version))
+            prepared = await self._loop.run_in_executor(self._builder, self.engine.weights.prepare, state_dict)
+            await self._ask(lambda: self.engine.weights.install(prepared, version))
             return await self.get_weight_version()
 
     async def receive_weights(
@@ -250,7 +251,7 @@ class AsyncEngine:
         async with self._updating(is_blocking=blocking):
 
             def prepare(state_dict: StateDict) -> Prepared:
-                prepared = self.engine.prepare_weights(state_dict)
+                prepared = self.engine.weights.prepare(state_dict)
                 if keep is not None:
                     keep(state_dict)
                 return prepared
@@ -262,14 +263,14 @@ class AsyncEngine:
                 prepared, sent = await self._loop.run_in_executor(self._builder, work)
             finally:
                 over.set()
-            await self._ask(lambda: self.engine.install_weights(prepared, version if sent is None else sent))
+            await self._ask(lambda: self.engine.weights.install(prepared, version if sent is None else sent))
             return await self.get_weight_version()
 
     def _check_coming(self, expected: int | None, state_dict: StateDict, version: int | None) -> None:
-        self.engine.require_newer(expected if version is None else version)
+        self.engine.weights.require_newer(expected if version is None else version)
         if None not in (expected, version) and version != expected:
             raise BroadcastError(f"the trainer sends version {version}, and version {expected} is expected")
-        self.engine.check_layout(state_dict)
+        check_layout(state_dict, self.engine.model_config)
 
     @asynccontextmanager
     async def _updating(self, *, is_blocking: bool) -> AsyncIterator[None]:
@@ -288,11 +289,9 @@ class AsyncEngine:
                 await self.resume()
 
     async def get_weight_version(self) -> int:
-        """The version of the weights in use."""
         return await self._ask(lambda: self.engine.get_weight_version())
 
     async def flush_cache(self) -> None:
-        """Forget every prefix."""
         await self._ask(lambda: self.engine.flush_cache())
 
     async def pause(self, mode: PauseMode = "keep") -> None:
@@ -309,7 +308,6 @@ class AsyncEngine:
         await paused
 
     async def resume(self) -> None:
-        """Continue after a pause."""
         await self._ask(lambda: self.engine.resume())
 
     async def sleep(self, *, drop_weights: bool = False) -> None:
@@ -317,11 +315,9 @@ class AsyncEngine:
         await self._ask(lambda: self.engine.sleep(drop_weights=drop_weights))
 
     async def wake(self) -> None:
-        """Be ready again after a sleep."""
         await self._ask(lambda: self.engine.wake())
 
     async def stats(self) -> EngineStats:
-        """How busy the engine is, and what it has done."""
         return await self._ask(lambda: self.engine.stats())
 
     def _cancel(self, handle: RequestStream) -> None:

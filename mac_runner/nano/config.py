@@ -61,12 +61,10 @@ def is_number(value: object) -> bool:
 
 
 def are_texts(value: object) -> bool:
-    """Whether a value is a tuple of texts, none of them empty."""
     return isinstance(value, tuple) and all(isinstance(each, str) and each != "" for each in value)
 
 
 def are_token_ids(value: object) -> bool:
-    """Whether a value is a frozenset of whole numbers."""
     return isinstance(value, frozenset) and all(map(is_whole, value))
 
 
@@ -246,7 +244,6 @@ class SamplingParams:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the likeliest token is always chosen."""
         return self.temperature == 0.0
 
     @property

@@ -9,14 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from collections.abc import Sequence as Ordered
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Literal, Self
 
-from mac_runner.nano.architecture import ModelConfig, check_layout, read_model_config
+from mac_runner.nano.architecture import ModelConfig, read_model_config
 from mac_runner.nano.attention import Piece, make_batch
 from mac_runner.nano.cache import make_cache
 from mac_runner.nano.checkpoint import StateDict, find_model
@@ -26,7 +26,7 @@ from mac_runner.nano.cpu.threads import ThreadPin
 from mac_runner.nano.errors import ConfigError, EngineStoppedError, InvalidRequestError, ModelError, QueueFullError
 from mac_runner.nano.parallel.ranks import make_runner
 from mac_runner.nano.parallel.world import NONE_JOINED, Joined
-from mac_runner.nano.runner import Prepared, WeightSync
+from mac_runner.nano.runner import WeightSync
 from mac_runner.nano.sampler import Row, choose
 from mac_runner.nano.scheduler import ContinuousBatch
 from mac_runner.nano.sequence import Delta, Intake, PreparedRequest, Prompt, TrainingSample
@@ -96,8 +96,9 @@ class BaseEngine(ABC):
     num_blocks: int
     """The blocks that one request may fill."""
     state: EngineState
+    weights: WeightSync
+    """Its `prepare` and `require_newer` may be called by any thread, beside a step."""
     _intake: Intake
-    _sync: WeightSync
     _unfetched: list[TrainingSample]
 
     def __enter__(self) -> Self:
@@ -212,31 +213,14 @@ class BaseEngine(ABC):
         """
         self._require_alive()
         if blocking:
-            self._sync.update(state_dict, version)
+            self.weights.update(state_dict, version)
         else:
-            self._sync.begin(state_dict, version)
-
-    def prepare_weights(self, state_dict: StateDict) -> Prepared:
-        """Check weights and build a model of them; another thread may call it beside a step."""
-        return self._sync.prepare(state_dict)
-
-    def install_weights(self, prepared: Prepared, version: int | None = None) -> None:
-        """Compute with prepared weights from now on."""
-        self._require_alive()
-        self._sync.install(prepared, version)
-
-    def check_layout(self, state_dict: StateDict) -> None:
-        """Raise ModelError unless names, shapes and dtypes fit the model; any thread may call it."""
-        check_layout(state_dict, self.model_config)
-
-    def require_newer(self, version: int | None) -> None:
-        """Raise StaleVersionError for a version that the engine has, or an older one; any thread may call it."""
-        self._sync.require_newer(version)
+            self.weights.begin(state_dict, version)
 
     def get_weight_version(self) -> int:
         """The version of the weights in use; 0 is the model's directory."""
-        self._sync.poll()
-        return self._sync.version
+        self.weights.poll()
+        return self.weights.version
 
     @abstractmethod
     def add_prepared(self, request: PreparedRequest) -> int:
@@ -266,7 +250,6 @@ class BaseEngine(ABC):
             self._settle()
 
     def resume(self) -> None:
-        """Continue after a pause."""
         self._require_alive()
         if self.state is EngineState.ASLEEP:
             raise ConfigError("the engine is asleep: wake it up")
@@ -290,7 +273,7 @@ class BaseEngine(ABC):
         self._require_alive()
         if self.state is not EngineState.ASLEEP:
             raise ConfigError(f"the engine is {self.state}, not asleep")
-        self._sync.poll(wait=True)
+        self.weights.poll(wait=True)
         self._restore()
         self.state = EngineState.RUNNING
 
@@ -365,7 +348,7 @@ class InferenceEngine(BaseEngine):
         self._intake = Intake(config, self.tokenizer, self.model_config, self.max_model_len, num_blocks)
         cache = make_cache(config, num_blocks)
         self._batch = ContinuousBatch(cache, config.scheduling(), self._runner.forward, self.tokenizer)
-        self._sync = WeightSync(self._runner, self.model_config, on_install=cache.set_version)
+        self.weights = WeightSync(self._runner, self.model_config, on_install=cache.set_version)
         self._unfetched = list[TrainingSample]()
         self.state = EngineState.RUNNING
         self._warm_up()
@@ -382,10 +365,10 @@ class InferenceEngine(BaseEngine):
     def step_deltas(self) -> list[Delta]:
         self._require_alive()
         self._threads.check()
-        self._sync.poll()
+        self.weights.poll()
         if self.state not in (EngineState.RUNNING, EngineState.DRAINING):
             return []
-        deltas = self._batch.step(self._sync.version, admits=self.state is EngineState.RUNNING)
+        deltas = self._batch.step(self.weights.version, admits=self.state is EngineState.RUNNING)
         self._settle()
         return deltas
 
@@ -406,7 +389,7 @@ class InferenceEngine(BaseEngine):
         return bool(self._batch.waiting or self._batch.running or self._unfetched)
 
     def abort_deltas(self, request_id: int | None = None) -> list[Delta]:
-        deltas = self._batch.abort(request_id, self._sync.version)
+        deltas = self._batch.abort(request_id, self.weights.version)
         self._settle()
         return deltas
 
@@ -421,33 +404,29 @@ class InferenceEngine(BaseEngine):
 
     def _restore(self) -> None:
         if not self._runner.has_weights:
-            if self._sync.version:
+            if self.weights.version:
                 raise ModelError(
-                    f"weights of version {self._sync.version} were dropped: update_weights before waking up"
+                    f"weights of version {self.weights.version} were dropped: update_weights before waking up"
                 )
             self._runner.replace(self._runner.load(self.directory))
         self._runner.open_store(self._runner.num_blocks)
 
     def stats(self) -> EngineStats:
         self._check()
-        counts, counters = self._batch.cache.counts(), self._batch.counters
+        counts = self._batch.cache.counts()
         return EngineStats(
             num_waiting=len(self._batch.waiting),
             num_running=len(self._batch.running),
             num_blocks=self._batch.cache.num_blocks,
             num_free_blocks=counts.free,
             num_cached_blocks=counts.cached,
-            num_steps=counters.steps,
-            num_prompt_tokens=counters.prompt_tokens,
-            num_cached_prompt_tokens=counters.cached_prompt_tokens,
-            num_completion_tokens=counters.completion_tokens,
-            num_preemptions=counters.preemptions,
-            weight_version=self._sync.version,
+            weight_version=self.weights.version,
+            **asdict(self._batch.counters),
         )
 
     def shutdown(self) -> None:
-        self._sync.close()
-        self._batch.abort(None, self._sync.version)
+        self.weights.close()
+        self._batch.abort(None, self.weights.version)
         self._runner.close()
         self._threads.release()
         self.state = EngineState.STOPPED

@@ -158,7 +158,6 @@ class WeightSync:
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="nano-weights")  # Its thread starts when needed.
 
     def update(self, state_dict: StateDict, version: int | None) -> None:
-        """Install these weights now."""
         self.poll(wait=True)
         self.require_newer(version)
         self.install(self.prepare(state_dict), version)

@@ -210,11 +210,11 @@ _NO_SEQUENCE = -1
 class Counters:
     """What the engine has done since it began."""
 
-    steps: int = 0
-    prompt_tokens: int = 0
-    cached_prompt_tokens: int = 0
-    completion_tokens: int = 0
-    preemptions: int = 0
+    num_steps: int = 0
+    num_prompt_tokens: int = 0
+    num_cached_prompt_tokens: int = 0
+    num_completion_tokens: int = 0
+    num_preemptions: int = 0
 
 
 class ContinuousBatch:
@@ -240,7 +240,7 @@ class ContinuousBatch:
         self._make_room(plan)
         batch = make_batch(self._pieces(plan), self._config.block_size)
         logits = self._forward(batch)
-        self.counters.steps += 1
+        self.counters.num_steps += 1
         return self._advance(plan, logits, version)
 
     def idle(self) -> None:
@@ -269,7 +269,7 @@ class ContinuousBatch:
             sequence.num_computed_tokens = 0
             self.waiting[seq_id] = sequence
             self.waiting.move_to_end(seq_id, last=False)
-            self.counters.preemptions += 1
+            self.counters.num_preemptions += 1
         for seq_id in plan.decode_seqs:
             self.cache.extend(seq_id, self.running[seq_id].num_tokens)
         for seq_id in plan.admitted_seqs:
@@ -279,8 +279,8 @@ class ContinuousBatch:
             sequence.num_computed_tokens = found.cached_length
             if not sequence.logprobs:
                 sequence.num_cached_tokens = found.cached_length
-                self.counters.prompt_tokens += sequence.num_prompt_tokens
-                self.counters.cached_prompt_tokens += found.cached_length
+                self.counters.num_prompt_tokens += sequence.num_prompt_tokens
+                self.counters.num_cached_prompt_tokens += found.cached_length
             self.running[seq_id] = sequence
 
     def _pieces(self, plan: SchedulerOutput) -> Iterable[Piece]:
@@ -300,7 +300,7 @@ class ContinuousBatch:
             sequence.num_computed_tokens += num_tokens
             if self._config.prefix_caching:
                 self.cache.register(sequence.seq_id, sequence.tokens, sequence.num_computed_tokens)
-        self.counters.completion_tokens += sum(isinstance(choice, Choice) for choice in choices)
+        self.counters.num_completion_tokens += sum(isinstance(choice, Choice) for choice in choices)
         deltas = (self._give(sequence, choice, version) for sequence, choice in zip(computed, choices, strict=True))
         return [delta for delta in deltas if delta is not None]
 
@@ -348,7 +348,6 @@ class ContinuousBatch:
         return replace(_delta(sequence, choice, text), sample=sample)
 
     def _text(self, sequence: Sequence, reason: FinishReason) -> str | None:
-        """The whole text of a finished completion."""
         if sequence.stopping.stream is not None:
             return sequence.stopping.shown
         if self._tokenizer is None:

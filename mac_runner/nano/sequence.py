@@ -306,7 +306,6 @@ class Intake:
         )
 
     def number(self) -> int:
-        """The next request's number."""
         number, self._num_requests = self._num_requests, self._num_requests + 1
         return number
 

@@ -345,7 +345,6 @@ class TransferGroup:
         self._group: torch.distributed.ProcessGroup | None = None
 
     def join(self, rank: int, size: int, store: object, address: str) -> None:
-        """Meet the other processes at `store`."""
         is_cuda = self.device.type == "cuda"
         shard = Shard(rank, size, torch.cuda.current_device() if is_cuda else None)
         # Otherwise torch ends the whole process when NCCL loses another one.

@@ -328,18 +328,18 @@ def test_replicas_that_were_shut_down_say_so(path: Path, start: Start) -> None:
 
 def test_weights_are_put_in_in_any_order_and_those_that_nobody_wants_are_forgotten(path: Path) -> None:
     with processes(path, tensor_parallel_size=2) as two, alone(path) as one:
-        first, unwanted, last = (two.prepare_weights(random_state_dict(path, seed)) for seed in (1, 2, 3))
+        first, unwanted, last = (two.weights.prepare(random_state_dict(path, seed)) for seed in (1, 2, 3))
         number = unwanted.ticket
         del unwanted
         for prepared, seed in ((last, 3), (first, 1)):
-            two.install_weights(prepared)
+            two.weights.install(prepared)
             one.update_weights(random_state_dict(path, seed), blocking=True)
             if can_pack(torch.float32, torch.device("cpu")):
                 assert two.generate([[7]], GREEDY)[0].logprobs == one.generate([[7]], GREEDY)[0].logprobs
 
         two.update_weights(random_state_dict(path, seed=4), blocking=True)
         with pytest.raises(errors.RankFailedError, match=f"rank 1 .* KeyError: {number}"):
-            two.install_weights(Prepared(first.model, number))
+            two.weights.install(Prepared(first.model, number))
 
 
 def test_cache_of_ranks_holds_as_much_as_in_one_process(path: Path) -> None:

@@ -132,7 +132,6 @@ class GatherMemory:
 
     @property
     def num_bytes(self) -> int:
-        """The size of the whole memory."""
         return self.size * _CACHE_LINE_BYTES + 2 * self.size * self._place_bytes
 
     @property

@@ -106,7 +106,6 @@ class ParallelRunner(ModelRunner):
         )
 
     def replace(self, prepared: Prepared) -> None:
-        """Compute with this model from now on."""
         with self._ranks.in_step():
             self._ranks.call("install", prepared.ticket)
             super().replace(prepared)
@@ -129,29 +128,24 @@ class ParallelRunner(ModelRunner):
         require_equal(found, f"after {self._steps.num_steps} steps")
 
     def open_store(self, num_blocks: int) -> None:
-        """Take KV memory of so many blocks on each rank, empty."""
         with self._ranks.in_step():
             self._ranks.call("open_store", num_blocks)
             super().open_store(num_blocks)
 
     def drop_store(self) -> None:
-        """Give the KV memory back."""
         with self._ranks.in_step():
             self._ranks.call("drop_store")
             super().drop_store()
 
     def drop_weights(self) -> None:
-        """Give the weights' memory back."""
         with self._ranks.in_step():
             self._ranks.call("drop_weights")
             super().drop_weights()
 
     def check(self) -> None:
-        """Raise RankFailedError if a rank was lost."""
         self._ranks.check()
 
     def close(self) -> None:
-        """End the other ranks and give everything back; may be called twice."""
         self._end()
         super().close()
 
@@ -196,7 +190,6 @@ class Rank(Worker, ModelRunner):
         self._installed = 0
 
     def carry_out(self, message: Call | ForwardBatch) -> None:
-        """Compute a batch, or call a method."""
         if isinstance(message, ForwardBatch):
             self.forward(message)
             self.steps.add(self._installed, message)
@@ -216,7 +209,6 @@ class Rank(Worker, ModelRunner):
         os.close(fd)
 
     def install(self, ticket: int) -> None:
-        """Compute with the model kept as `ticket` from now on."""
         self.replace(self.take(ticket))
         self._installed = ticket
 

@@ -107,7 +107,7 @@ class Replica(Worker):
             rendezvous = Rendezvous(world, is_child=True)
         joined = rendezvous.joined_ranks() if rendezvous is not None else NONE_JOINED
         self.engine = InferenceEngine(replace(config, model_path=model_path or config.model_path), joined)
-        super().__init__(connection, self.engine.prepare_weights)
+        super().__init__(connection, self.engine.weights.prepare)
         self._number = number
         self._is_in_lock_step = config.data_parallel_mode == "lock_step"
         self._meeting: Meeting | None = None
@@ -144,16 +144,13 @@ class Replica(Worker):
     # What the leader calls between two steps, beside methods of the engine.
 
     def install(self, ticket: int, version: int) -> None:
-        """Compute with the model kept as `ticket` from now on."""
-        self.engine.install_weights(self.take(ticket), version)
+        self.engine.weights.install(self.take(ticket), version)
 
     def begin_pause(self, mode: Literal["wait", "keep"]) -> None:
-        """Pause, and say whether it has paused."""
         self.engine.begin_pause(mode)
         self.send(self._progress([]))
 
     def meet(self, address: str, port: int, size: int) -> None:
-        """Meet the other replicas, which find each other there."""
         place, store = Shard(self._number, size), join_store(address, port, size)
         self._meeting = Meeting(place, torch.device("cpu"), store, own_address(address))
 

@@ -40,6 +40,7 @@ from mac_runner.nano.parallel.replica import Admit, Progress, last_delta
 from mac_runner.nano.parallel.workers import Calls, Failed, Workers
 from mac_runner.nano.parallel.world import World
 from mac_runner.nano.runner import Prepared, WeightSync
+from mac_runner.nano.scheduler import Counters
 from mac_runner.nano.sequence import Delta, Intake, PreparedRequest, TrainingSample
 from mac_runner.nano.tokenizer import load_tokenizer
 
@@ -54,7 +55,7 @@ QUICK_ENDS_MAX = 5
 """So many ends in a row of one replica, each within QUICK_S of its start, end the engine: another start is vain."""
 _LOG = logging.getLogger(__name__)
 _SUMMED = [each.name for each in fields(EngineStats) if each.name not in ("weight_version", "num_replicas")]
-_COUNTERS = [name for name in _SUMMED if name not in ("num_waiting", "num_running") and not name.endswith("_blocks")]
+_COUNTERS = [each.name for each in fields(Counters)]
 """What only grows, so that a lost replica's part is kept."""
 
 
@@ -97,7 +98,6 @@ class _Dealt:
 
     @property
     def load(self) -> Load:
-        """All tokens that it may come to."""
         request = self.request
         num_new = request.num_tokens_max - len(request.tokens)
         return Load(len(request.tokens) + request.num_samples * num_new, request.num_samples)
@@ -185,7 +185,7 @@ class ReplicatedEngine(BaseEngine):
                 self._store, port = host_store(len(those), address)
                 self._workers.call("meet", address, port, len(those))
             self._intake = Intake(config, self.tokenizer, self.model_config, self.max_model_len, self.num_blocks)
-            self._sync = WeightSync(self, self.model_config, on_install=self._install)
+            self.weights = WeightSync(self, self.model_config, on_install=self._install)
         except BaseException:
             self._end()
             raise
@@ -207,7 +207,7 @@ class ReplicatedEngine(BaseEngine):
         In lock step it is what a round of `sync_every` steps has brought. Elsewhere `interrupt` ends the wait.
         """
         self._require_alive()
-        self._sync.poll()
+        self.weights.poll()
         self._drain()
         is_working = self.state in (EngineState.RUNNING, EngineState.DRAINING)
         if not self._arrived and is_working and self._dealt:
@@ -221,15 +221,13 @@ class ReplicatedEngine(BaseEngine):
         return arrived
 
     def _play(self) -> None:
-        """Play a round on all replicas."""
         self._num_rounds += 1
         with self._workers.in_step():
-            played = self._call_all("play", self._num_rounds, self._sync.version, self.config.sync_every)
+            played = self._call_all("play", self._num_rounds, self.weights.version, self.config.sync_every)
         for event in played:
             self._take(event)
 
     def interrupt(self) -> None:
-        """End a wait in `step_deltas`; any thread may call it."""
         self._workers.events.put(None)
 
     def has_pending(self) -> bool:
@@ -310,7 +308,7 @@ class ReplicatedEngine(BaseEngine):
             sums["num_steps"] = max(each.num_steps for each in found)
         if not found:
             sums["num_waiting"] = self._num_waiting()
-        return EngineStats(**sums, weight_version=self._sync.version, num_replicas=len(found))
+        return EngineStats(**sums, weight_version=self.weights.version, num_replicas=len(found))
 
     def replica_stats(self) -> list[EngineStats]:
         found = self._call_all("engine.stats")
@@ -320,7 +318,7 @@ class ReplicatedEngine(BaseEngine):
         return [stats for _, stats in found]
 
     def shutdown(self) -> None:
-        self._sync.close()
+        self.weights.close()
         self._dealt.clear()
         self._end()
         self.state = EngineState.STOPPED
@@ -498,8 +496,8 @@ class ReplicatedEngine(BaseEngine):
     def _bring(self, member: Member) -> None:
         """Send a replica that is coming the weights in use."""
         coming = self._coming[member]
-        if isinstance(self._weights, _Shared) and coming.version != self._sync.version:
-            coming.version = self._sync.version
+        if isinstance(self._weights, _Shared) and coming.version != self.weights.version:
+            coming.version = self.weights.version
             self._share(self._weights, [member])
             ((_, coming.ready),) = self._workers.begin("install", self._weights.ticket, coming.version, to=[member])
         coming.ready.add_done_callback(partial(_wake, self._workers.events))
@@ -513,7 +511,7 @@ class ReplicatedEngine(BaseEngine):
         elif any(map(lt, coming.room.result(), (self.max_model_len, self.num_blocks))):
             _LOG.warning("nano: %s has less room than the others: %s", member, coming.room.result())
             member.kill()
-        elif coming.version != self._sync.version:
+        elif coming.version != self.weights.version:
             self._bring(member)
         else:
             del self._coming[member]
@@ -555,7 +553,6 @@ class ReplicatedEngine(BaseEngine):
 
 
 def replica_config(config: EngineConfig) -> EngineConfig:
-    """The config of one replica."""
     num_processes = config.data_parallel_size * config.tensor_parallel_size
     num_threads = threads_each(config.num_threads, num_processes)
     return replace(config, data_parallel_size=1, num_threads=num_threads, max_waiting=_WAITING_MAX)

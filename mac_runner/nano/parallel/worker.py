@@ -47,12 +47,10 @@ class Worker:
         return None
 
     def run(self) -> None:
-        """Carry out messages until the leader asks to stop."""
         while (message := self._connection.recv()) is not None:
             self.carry_out(message)
 
     def carry_out(self, message: Call) -> None:
-        """Call a method, and answer what it returns or raises."""
         if message.method == "begin_build":
             self.begin_build(message.number, *message.arguments)
         else:
@@ -60,7 +58,6 @@ class Worker:
             self.answer(message.number, partial(method, *message.arguments, **message.options))
 
     def answer(self, number: int, call: Callable[[], object]) -> None:
-        """Answer a call."""
         try:
             answer = Answer(number, call())
         except RankFailedError:  # This process is over, too.
@@ -78,7 +75,6 @@ class Worker:
         self._builder.submit(self._answer_build, number, model)
 
     def take(self, ticket: int) -> Prepared:
-        """The model kept as `ticket`."""
         return self._models.pop(ticket).result()
 
     def send(self, message: object) -> None:

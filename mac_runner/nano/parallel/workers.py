@@ -116,7 +116,6 @@ class Workers:
             self.add(member)
 
     def add(self, member: Member) -> None:
-        """Watch another process from now on."""
         self._ends[member] = Future()
         Thread(target=self._watch, args=(member,), name=f"nano-{member}", daemon=True).start()
 
@@ -354,7 +353,6 @@ def _sends_something(member: Member) -> bool:
 
 
 def error_of(failure: Failed) -> RankFailedError:
-    """The error to raise where an engine is over."""
     error = RankFailedError(f"{failure.message.removesuffix(_OVER)}{_OVER}")
     if failure.trace:
         error.add_note(failure.trace)

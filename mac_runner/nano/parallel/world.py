@@ -69,7 +69,6 @@ class World:
 
     @property
     def data_parallel_size(self) -> int:
-        """The number of replicas."""
         return self.size // self.tensor_parallel_size
 
     def head(self, dp_rank: int) -> int:
@@ -179,7 +178,6 @@ class Rendezvous:
         return self.hosts.count(self.hosts[self.world.rank])
 
     def name(self, rank: int) -> str:
-        """A rank, with its host."""
         return f"rank {rank} on {self.hosts[rank].split('/')[0]}"
 
     def agree(self, digests: Callable[[], Mapping[str, str]]) -> None:

@@ -223,7 +223,6 @@ class AdminApi:
         return answer({"weight_version": version})
 
     async def order(self, _: Request, body: Body, act: Callable[[Any], Awaitable[None]]) -> Response:
-        """Do what a body orders; what the engine does then."""
         await act(body)
         return await self._state()
 
@@ -262,7 +261,6 @@ class Metrics(Collector):
     stats: EngineStats | None = None
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric; called by the registry."""
         yield GaugeMetricFamily("nano_engine_up", "Whether the engine answers.", self.stats is not None)
         in_flight = self.tally.in_flight
         yield GaugeMetricFamily("nano_http_requests_in_flight", "Requests that are being answered.", in_flight)

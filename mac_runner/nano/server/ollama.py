@@ -444,7 +444,6 @@ class OllamaApi:
         return answer({"version": SPOKEN_VERSION})
 
     async def tags(self) -> Response:
-        """The list of the one model."""
         return self._listed({"modified_at": timestamp(self._card.changed_unix_s)})
 
     async def running(self) -> Response:

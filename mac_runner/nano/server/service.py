@@ -258,7 +258,6 @@ class Generation:
                 yield Piece(place, delta)
 
     def samples(self) -> list[TrainingSample]:
-        """The completions that are finished."""
         return [self._samples[place] for place in sorted(self._samples)]
 
     def course(self) -> Course:
