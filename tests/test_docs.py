@@ -35,6 +35,7 @@ from tests.cli.lab import AtOnce, Lab, environ
 from tests.data import record_page
 from tests.data.data_page import PAGE, answer, play, queries, with_lists
 from tests.environments.adapters.playing import TEN, THREE
+from tests.kit import copied
 from tests.pages import DOCS, PAGES, ROOT, blocks, commands, files, section
 from tests.sim.behaviour import Received, Say
 from tests.sim.openai_run import in_a_thread
@@ -182,23 +183,6 @@ def test_class_of_the_page_is_a_backend_and_its_functions_are_metrics(lab: Lab, 
     at_once("export", "runs/counted", "--metric", "./metrics.py:words").done("words.most")
 
 
-REGISTERED = """
-import sys
-from mac_runner import registry
-registry.ENVIRONMENTS[{name!r}] = {name!r}
-"""
-
-MAIN = "from mac_runner.__main__ import main\nmain()\n"
-
-
-def registered(lab: Lab, name: str) -> Lab:
-    """What is started in this directory finds a line in the registry, and nothing else names the room."""
-    line = REGISTERED.format(name=name)
-    (lab.path / "conftest.py").write_text(line)
-    (lab.path / "mac_run.py").write_text(line + MAIN)
-    return lab
-
-
 def started(lab: Lab, *command: str) -> subprocess.CompletedProcess[str]:
     """A program of the directory, run to its end."""
     return patience.run([sys.executable, *command], cwd=lab.path, env=environ({"PYTHONWARNINGS": ""}), **PIPES)
@@ -212,31 +196,28 @@ def contract(lab: Lab, file: str) -> str:
 
 
 @pytest.mark.ci
-def test_environment_of_the_page_plays_a_grid_and_keeps_the_contract(lab: Lab) -> None:
-    files(lab.path, blocks(DOCS / "environments.md"), "coin.yaml", "coin.py", "test_coin.py")
-    registered(lab, "coin")
-    text = (lab.path / "coin.yaml").read_text() + "_grid: {sweep: {coin.rounds: [1, 4]}}\n"
-    (lab.path / "coins.yaml").write_text(text)
+def test_environment_of_the_page_plays_a_grid_and_keeps_the_contract(lab: Lab, at_once: AtOnce) -> None:
+    for name in ("coin.py", "coin.yaml"):
+        copied(ROOT / "examples" / name, lab.path)
+    shown, test = blocks(DOCS / "environments.md")[:2]
+    text = (lab.path / "coin.yaml").read_text()
+    assert yaml.safe_load(shown.text).items() <= yaml.safe_load(text).items()
+    (lab.path / "coins.yaml").write_text(text + "_grid: {sweep: {settings.rounds: [1, 4]}}\n")
+    (lab.path / "test_coin.py").write_text(test.text)
 
-    one = started(lab, "mac_run.py", "coin.yaml")
-    grid = started(lab, "mac_run.py", "coins.yaml", "--out", "coins")
+    at_once("coin.yaml").done()
+    at_once("coins.yaml", "--out", "coins").done()
 
-    assert (one.returncode, grid.returncode) == (0, 0), one.stderr + grid.stderr
     summary: Any = lab.run_dir("coin").summary
     coin = summary["coin"]["right"]
     assert summary["conversations"]["finished"] == 20
     assert (coin["n"], coin["rate"]) == (2 * 3 * 20, round(coin["count"] / coin["n"], 4))
-    shown = started(lab, "mac_run.py", "show", "runs/coin", "--tables").stdout
-    assert "of the coin" in shown
-    assert f"{coin['rate']:.1%}" in shown
     header, *rows = (lab.path / "coins" / "grid.csv").read_text().splitlines()
     runs = [lab.path / "coins" / path.stem for path in lab.path.glob("coins/summaries/*.json")]
     assert "coin.right.rate" in header.split(",")
     assert len(rows) == len(runs) == 2
-    shown = started(lab, "mac_run.py", "show", str(runs[0]), "0").stdout
-    assert "Toss 1" in shown
-    assert "calls" in shown
-    assert started(lab, "mac_run.py", "verify", "coins").returncode == 0
+    at_once("show", runs[0], "0").done("Toss 1", "calls")
+    at_once("verify", "coins", "--trust").done()
     contract(lab, "test_coin.py")
 
 
