@@ -229,7 +229,7 @@ def harmed(runs: list[tuple[str, Path]], lab: Lab) -> Iterator[tuple[str, str, R
         # Failed conversations first: of these there are few.
         names = sorted(whole, key=lambda name: (b'"status": "failed"' not in whole[name], name))
         for n, (kind, harm) in enumerate(HARMS.items()):
-            if SCALE == 1 and (n + place) % 2:  # By day each kind is met by one run or two.
+            if SCALE == 1 and (n + place) % 3:  # By day each kind is met by one run.
                 continue
             victim, name = lab.dir("victim"), names[n % min(len(names), 4)]
             shutil.copytree(run, victim.path)
