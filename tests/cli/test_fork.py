@@ -147,9 +147,9 @@ def test_draws_differ_from_the_turn_on_and_only_there(forked: Lab, at_once: AtOn
 
 @pytest.mark.ci
 def test_killed_fork_goes_on_by_the_same_command_and_without_its_parent(forked: Lab, at_once: AtOnce) -> None:
-    command = "fork runs/small 0 --turn #20 --draws 6"
+    command = "fork runs/small 0 --turn #20 --draws 3"
     at_once(f"{command} --out whole --quiet").done()
-    forked.kill_held(120, *command.split(), "--out", "fk", "--concurrency", "1")
+    forked.kill_held(60, *command.split(), "--out", "fk", "--concurrency", "1")
     shutil.copytree(forked.path / "fk", forked.path / "copy")
 
     at_once(f"{command} --out fk --quiet").done()
@@ -286,17 +286,17 @@ def test_damaged_parent_is_refused(forked: Lab, at_once: AtOnce) -> None:
 
 @pytest.mark.ci
 def test_value_pairs_the_draws_of_its_arms(forked: Lab, at_once: AtOnce) -> None:
-    command = "fork runs/small 0 --value --turn #30 --draws 6 --silence --out fk --quiet"
+    command = "fork runs/small 0 --value --turn #30 --draws 3 --silence --out fk --quiet"
     process = at_once(command).done("said less resampled")
 
     value = json.loads((forked.path / "fk" / "value.json").read_text())
-    assert {name: arm["n"] for name, arm in value["arms"].items()} == {"said": 6, "resampled": 6, "silent": 6}
+    assert {name: arm["n"] for name, arm in value["arms"].items()} == {"said": 3, "resampled": 3, "silent": 3}
     assert [(pair["first"], pair["second"], pair["pairs"]) for pair in value["differences"]] == [
-        ("said", "resampled", 6),
-        ("said", "silent", 6),
+        ("said", "resampled", 3),
+        ("said", "silent", 3),
     ]
     key, said = [*replies_in(forked.run_dir().transcript(GAME)).items()][30]
-    for draw in range(1, 7):
+    for draw in range(1, 4):
         kept = forked.dir("fk").transcript(f"{GAME}-f30-said-d{draw:03d}")
         other = forked.dir("fk").transcript(f"{GAME}-f30-resampled-d{draw:03d}")
         assert replies_in(kept)[key] == said
