@@ -16,6 +16,7 @@ from mac_runner.store.testing import encode_json
 from mac_runner.viewer.testing import RunSource
 from tests.attacks.mutation import places
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment
+from tests.faults.tier import SCALE
 from tests.kit import stale_files
 
 DAMAGE: Mapping[str, Callable[[Path], object]] = {
@@ -172,7 +173,7 @@ def test_broken_lines_of_an_event_log_trouble_no_reader(finished: Lab, at_once: 
         b"[" * 100_000,
     )
     odd += tuple(b'{"event":"%s"}' % name for name in {json.loads(line)["event"].encode() for line in lines})
-    for _ in range(20):
+    for _ in range(5 * SCALE):
         broken = [line[: dice.randrange(len(line))] if dice.random() < 0.2 else line for line in lines]
         for bad in odd:
             broken.insert(dice.randrange(len(broken)), bad)
