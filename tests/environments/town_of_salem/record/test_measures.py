@@ -255,7 +255,7 @@ def _games(count: int) -> Iterator[tuple[Any, JsonObject, list[TurnRecord]]]:
         yield game.outcome, game.record(), turns
 
 
-@pytest.mark.parametrize("games", first(1, (6, MOST)))
+@pytest.mark.parametrize("games", first(1, (6, MOST), rest="nightly"))
 def test_measures_are_those_counted_anew_from_the_transcripts_and_add_up_in_the_summary(games: int) -> None:
     results, sums = RESULTS.counter(), Counter[str]()
     # They occur in the games above, or are counts of tokens.
