@@ -89,18 +89,18 @@ async def test_answer_that_came_to_an_idle_connection_is_given_to_no_request(mon
 @in_halves
 def test_altered_experiment_is_taken_or_refused_by_name(part: int, draw: Draw) -> None:
     """With its place, and nothing is written."""
-    draw("mutated-file", range(part, 175 * SCALE, 2))
+    draw("mutated-file", range(part, 100 * SCALE, 2))
 
 
 @pytest.mark.ci
 @in_halves
 def test_damaged_file_is_reported_or_mended_and_changes_no_result(part: int, draw: Draw) -> None:
-    draw("mutated-run", range(part, 12 * SCALE, 2), lambda came: Counter(each.rpartition(": ")[2] for each in came))
+    draw("mutated-run", range(part, 8 * SCALE, 2), lambda came: Counter(each.rpartition(": ")[2] for each in came))
 
 
 @pytest.mark.ci
 def test_altered_transcript_is_found_marked_or_refused_by_every_verb(draw: Draw) -> None:
-    draw("altered-transcript", range(10 * SCALE), lambda came: Counter(each.rpartition(": ")[2] for each in came))
+    draw("altered-transcript", range(6 * SCALE), lambda came: Counter(each.rpartition(": ")[2] for each in came))
 
 
 @pytest.mark.ci
