@@ -275,8 +275,7 @@ class _Builder:
             if related(path, fixed):
                 self.problems.append(Problem(here, f"cannot vary: {reason}"))
                 return None
-        is_placed = any(place[: len(path)] == path for place, _ in self._draft.placed)
-        if is_placed and (flag := self._draft.locate(path)).startswith("--"):
+        if (flag := self._draft.origins.get(path, "")).startswith("--"):
             self.problems.append(Problem(here, f"is given by {flag} as well; leave one of the two out"))
         return path
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from mac_runner.config.document import YAML_DEPTH_MAX, Written, as_object
 from mac_runner.config.experiment import SHORT, Experiment
 from mac_runner.config.materials import NamedCode, with_materials
-from mac_runner.config.validation import complaints, inconsistencies, own_settings, shared, without_effect
+from mac_runner.config.validation import complaints, inconsistencies, own_settings, without_effect
 from mac_runner.errors import ConfigError
 from mac_runner.flat import value_at
 from mac_runner.problems import CONFIG_PROBLEMS_MAX, MaterialError, Problem, config_error, dotted, suggestion
@@ -34,19 +34,12 @@ class Draft:
 
     value: JsonObject
     origins: Mapping[KeyPath, str]
-    """Of what a file has."""
-    placed: tuple[tuple[KeyPath, str], ...] = ()
-    """The values that were set since, in their order, each with its origin."""
+    """Where each of them was written: in the file, or by a flag."""
 
     def locate(self, path: KeyPath) -> str:
         """Where the value at `path` was written; for one that was not, where its nearest parent was."""
-        near = next((length for length in range(len(path), -1, -1) if path[:length] in self.origins), 0)
-        origin = self.origins.get(path[:near], "")
-        for place, at in self.placed:
-            length = shared(path, place)
-            if length == len(place) or length > near:
-                near, origin = length, at
-        return origin
+        lengths = range(len(path), -1, -1)
+        return next((self.origins[path[:length]] for length in lengths if path[:length] in self.origins), "")
 
     def said(self, path: KeyPath) -> str:
         """The key of a path as it was written: the short one, where that is at the place of the value."""
@@ -87,14 +80,16 @@ def overlaid(base: Draft, overlay: Draft) -> Draft:
     value = _merged(base.value, overlay.value, (), replaced)
     kept = {path: origin for path, origin in base.origins.items() if not _is_below(path, replaced)}
     new = {path: origin for path, origin in overlay.origins.items() if _is_below(path, replaced)}
-    placed = [entry for entry in base.placed if not _is_below(entry[0], replaced)]
-    placed += [entry for entry in overlay.placed if _is_below(entry[0], replaced)]
-    return Draft(value=value, origins={**kept, **new}, placed=tuple(placed))
+    return Draft(value=value, origins={**kept, **new})
 
 
 def with_value(draft: Draft, path: KeyPath, value: JsonValue, origin: str) -> Draft:
     """`draft` with `value` at `path`, which `resolve_path` returned; missing mappings on the way are made."""
-    return replace(draft, value=as_object(_placed(draft.value, path, value)), placed=(*draft.placed, (path, origin)))
+    origins = {place: at for place, at in draft.origins.items() if place[: len(path)] != path}
+    for length in range(1, len(path)):
+        origins.setdefault(path[:length], origin)
+    origins[path] = origin
+    return Draft(value=as_object(_placed(draft.value, path, value)), origins=origins)
 
 
 def resolve_path(value: JsonValue, key: str) -> KeyPath:
@@ -188,13 +183,27 @@ class Loaded:
     locate: Callable[[KeyPath], str]
 
 
-def resolved(draft: Draft, base: Path, cache: dict[str, object] | None = None) -> Loaded:
+def resolved(draft: Draft, base: Path, cache: dict[str, object]) -> Loaded:
     """The experiment of a draft, with the files it names read, relative to `base`.
 
     Raises ConfigError with every problem of the first stage that has any. `cache` keeps what is read from files.
     """
-    experiment = _validated(draft, base, {} if cache is None else cache)
-    return Loaded(experiment=experiment, resolved=experiment.dumped(), locate=draft.locate)
+    named = NamedCode(draft.value, base, cache)
+    draft = replace(draft, value=named.filled())
+    problems: Iterable[Problem]
+    try:
+        experiment = Experiment.model_validate(draft.value, context=Opener(base, cache))
+    except ValidationError as failure:
+        problems = chain(named.problems, complaints(failure, draft.value))
+    else:
+        refuse(draft, named.problems or chain(inconsistencies(experiment), without_effect(experiment)))
+        try:
+            experiment = with_materials(experiment, base, cache)
+            return Loaded(experiment=experiment, resolved=experiment.dumped(), locate=draft.locate)
+        except MaterialError as fault:
+            problems = fault.problems
+    # Raised out here, not from the failure: its text repeats values, and one may be a key pasted in the wrong place.
+    raise draft_error(draft, problems)
 
 
 def as_begun(loaded: Loaded, configs: Iterable[JsonObject]) -> Loaded:
@@ -244,21 +253,3 @@ def refuse(draft: Draft, problems: Iterable[Problem]) -> None:
 def draft_error(draft: Draft, problems: Iterable[Problem]) -> ConfigError:
     """The error that lists the problems, each with its place in the file."""
     return config_error(f"{draft.locate(path)}: {draft.said(path)}: {text}" for path, text in problems)
-
-
-def _validated(draft: Draft, base: Path, cache: dict[str, object]) -> Experiment:
-    named = NamedCode(draft.value, base, cache)
-    draft = replace(draft, value=named.filled())
-    problems: Iterable[Problem]
-    try:
-        experiment = Experiment.model_validate(draft.value, context=Opener(base, cache))
-    except ValidationError as failure:
-        problems = chain(named.problems, complaints(failure, draft.value))
-    else:
-        refuse(draft, named.problems or chain(inconsistencies(experiment), without_effect(experiment)))
-        try:
-            return with_materials(experiment, base, cache)
-        except MaterialError as fault:
-            problems = fault.problems
-    # Raised out here, not from the failure: its text repeats values, and one may be a key pasted in the wrong place.
-    raise draft_error(draft, problems)
