@@ -462,10 +462,11 @@ class Lives:
         )
 
     def _tests(self, sides: Sequence[str], cases: Mapping[str, Sequence[Case]]) -> Sequence[str]:
+        if self.games < UNITS_MIN:
+            return ()
         found = [(one, other, log_rank(cases[one], cases[other])) for one, other in pairwise(sides)]
         tests = [f"{one} and {other} p = {p:.2g}" for one, other, p in found if p is not None]
-        has_enough = tests and self.games >= UNITS_MIN
-        return (f"Log-rank test of equal survival: {', '.join(tests)}. {_WARNING}",) if has_enough else ()
+        return (f"Log-rank test of equal survival: {', '.join(tests)}. {_WARNING}",) if tests else ()
 
     def _length(self) -> Figure:
         winners = sorted({winner for _, winner in self._lengths}, key=_place)
