@@ -92,7 +92,7 @@ PLACES: dict[str, set[str]] = {
         # A model's directory, compiled kernels, its own process; else nano leaves disks to libraries.
         *("nano/checkpoint.py", "nano/cpu/vectors.py", "nano/grammar_trial.py", "nano/tokenizer.py"),
         # What the system says of processes that it has started.
-        "nano/parallel/members.py",
+        "nano/parallel/workers.py",
         # Opens nothing but /dev/null, in the place of a stream that is closed or that nobody takes.
         "cli/process.py",
         # Reads transcripts without holding up the loop that serves pages.

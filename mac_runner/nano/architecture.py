@@ -1,9 +1,7 @@
 """The shape of a model: what its `config.json` says, and the tensors that a model of this shape has.
 
-Llama 3, Qwen2 (and 2.5) and Qwen3 are one architecture with switches: biases on the projections, norms on queries and
-keys, a sliding window in some layers, and how rotary positions are scaled. The switches are here; `model.py` reads
-them. Every state dict is checked against the expected tensors, so weights of another model are refused before
-anything of the old ones is touched.
+Llama 3, Qwen2 (and 2.5) and Qwen3 are one architecture with switches, which `model.py` reads. Every state dict is
+checked first, so weights of another model are refused before anything of the old ones is touched.
 """
 
 from __future__ import annotations

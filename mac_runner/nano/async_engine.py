@@ -1,8 +1,7 @@
 """The engine for many callers: one thread takes the steps, any number of tasks submit, stream and cancel.
 
-Everything that touches the engine happens in its thread, between two steps, in the order of the calls. The results of
-a step go to the event loop together. If a step fails, the engine is given up: all waiting calls and all later calls
-raise the reason.
+Everything that touches the engine happens in its thread, between two steps, in the order of the calls. If a step fails,
+the engine is given up: all waiting calls and all later calls raise the reason.
 """
 
 from __future__ import annotations

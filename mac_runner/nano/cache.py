@@ -1,20 +1,15 @@
 """The KV cache: which block belongs to which sequence. Bookkeeping only, no tensors.
 
-A block holds the KV of `block_size` consecutive tokens. A sequence acquires blocks when it is admitted. First come
-those that already hold a prefix of its tokens, which it shares and only reads. Then come fresh ones, which it alone
-writes. Blocks become findable when they have been computed (`register`), never before. When a sequence releases its
-blocks, the findable ones keep their contents until their room is needed; the longest unused go first.
-
-At any moment a block is in exactly one of three states, and `check()` derives them again:
+A block holds the KV of `block_size` consecutive tokens. A sequence shares the blocks that already hold a prefix of its
+tokens, and writes its own. A block is findable once it was computed (`register`), and keeps its contents after its
+sequences until its room is needed. At any moment it is in exactly one of three states:
 
     free      holds nothing findable
-    cached    findable, in no table: is taken when no block is free
+    cached    findable, in no table: is taken when no block is free, the longest unused first
     held      in the table of at least one sequence, or on the way to such a block
 
-`PagedKVCache` finds blocks by the hash of all tokens up to their end, `RadixKVCache` in a tree of token sequences. The
-version of the weights is the root of every key, so what other weights computed cannot be found. Equal blocks that were
-computed side by side are not merged: one is found, the other stays with its sequence. So a table changes only at its
-end.
+The version of the weights is the root of every key, so what other weights computed cannot be found. Equal blocks that
+were computed side by side are not merged, so a table changes only at its end.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ import torch
 
 from mac_runner.nano.config import SamplingParams
 from mac_runner.nano.errors import ConstraintError, QueueFullError
-from mac_runner.nano.parallel.members import own_environment
+from mac_runner.nano.parallel.workers import own_environment
 from mac_runner.nano.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

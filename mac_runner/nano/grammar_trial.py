@@ -1,9 +1,8 @@
 """A process that compiles one grammar within a budget, to show that an engine's process can do the same.
 
-A library that compiles cannot be interrupted, and some short grammars take all memory. It is run as a file, so that it
-loads nothing but that library. From stdin it reads the path of the tokenizer, the ids that end a text, the grammar,
-and the budget: seconds of the processor and bytes, counted from when the tokenizer is loaded. It writes what is wrong
-with the grammar, and the bytes it took. Beyond the budget it dies.
+It is run as a file, so that it loads nothing but that library. From stdin it reads the path of the tokenizer, the ids
+that end a text, the grammar, and the budget: seconds of the processor and bytes, from when the tokenizer is loaded. It
+writes what is wrong with the grammar, and the bytes it took. Beyond the budget it dies.
 """
 
 from __future__ import annotations

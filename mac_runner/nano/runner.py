@@ -1,7 +1,7 @@
-"""A model and its KV memory on one device, and the weights that come next.
+"""A model and its KV memory on one device, which computes batches and decides nothing; and the weights that come next.
 
-A runner computes batches. It knows no sequences and decides nothing. Weights are replaced as a whole, between two
-batches: `WeightSync` checks them when they are handed over, builds the new model beside the steps, and installs it.
+Weights are replaced as a whole, between two batches: `WeightSync` checks them when they are handed over, builds the new
+model beside the steps, and installs it.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 There is one rule. Each step computes the tokens that have no KV yet, up to a token budget, those first that lack a
 single one. Of what is left a part goes to prompts in order of arrival, and the rest to the shortest, so a short prompt
 does not wait for a long one. Long prompts in pieces, prefixes found in the cache and preempted sequences all follow.
-
-A step is: schedule, make room, compute, choose tokens, end what is finished. Requests join and leave between steps. An
-error of one request ends that one; the others do not notice.
 """
 
 from __future__ import annotations

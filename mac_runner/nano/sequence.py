@@ -1,9 +1,7 @@
 """One completion: checked and numbered (`Intake`), in the making, when it stops, and the sample it becomes.
 
-A `Sequence` is mutable and grows by a token a step; other modules decide what happens to it. A `StopChecker` finds
-its end. A stop text may be spread over tokens. While the end of the text could still become one it is held back, so
-text that was shown never has to be taken back. A `TrainingSample` and a `Delta` are immutable and free of tensors: they
-can be kept, sent and pickled.
+A stop text may be spread over tokens. While the end of the text could still become one it is held back, so text that
+was shown never has to be taken back. A `TrainingSample` and a `Delta` are immutable and free of tensors.
 """
 
 from __future__ import annotations

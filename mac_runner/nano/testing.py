@@ -40,12 +40,11 @@ from mac_runner.nano.parallel.group import (
     join_store,
 )
 from mac_runner.nano.parallel.launch import make_engine
-from mac_runner.nano.parallel.members import Member
 from mac_runner.nano.parallel.ranks import ParallelRunner, Rank
 from mac_runner.nano.parallel.replica import Replica, play
 from mac_runner.nano.parallel.replicas import Load, ReplicatedEngine, deal
 from mac_runner.nano.parallel.worker import Worker, serve
-from mac_runner.nano.parallel.workers import Call, Workers, pack, unpack
+from mac_runner.nano.parallel.workers import Call, Member, Workers, pack, unpack
 from mac_runner.nano.parallel.world import Joined, World, world_of
 from mac_runner.nano.runner import ModelRunner, Prepared
 from mac_runner.nano.sampler import Row, choose

@@ -26,7 +26,7 @@ from mac_runner.nano import (
     RankFailedError,
     SamplingParams,
 )
-from mac_runner.nano.parallel import group, members, workers
+from mac_runner.nano.parallel import group, workers
 from mac_runner.nano.parallel import replicas as replicas_module
 from mac_runner.nano.testing import (
     Member,
@@ -163,7 +163,7 @@ def test_error_on_a_rank_ends_all_and_is_told_with_its_traceback(path: Path) -> 
 def test_rank_that_does_not_answer_is_not_waited_for_without_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with processes(path, **RANKS) as engine:
         monkeypatch.setattr(group, "PATIENCE_S", 0.2)
-        monkeypatch.setattr(members, "END_S_MAX", 0.2)
+        monkeypatch.setattr(workers, "END_S_MAX", 0.2)
         rank = process_of(None, 1)
         rank.suspend()
         wait_for(lambda: rank.status() == psutil.STATUS_STOPPED, "rank 1 to stand still")
@@ -172,7 +172,7 @@ def test_rank_that_does_not_answer_is_not_waited_for_without_end(path: Path, mon
 
 
 def test_rank_that_dies_as_it_starts_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members, "PROGRAM", "mac_runner.clock.missing")  # It cannot be run.
+    monkeypatch.setattr(workers, "PROGRAM", "mac_runner.clock.missing")  # It cannot be run.
     with pytest.raises(RankFailedError, match=r"rank 1 .* exit code 1"), processes(path, **RANKS):
         pass
 
@@ -345,13 +345,13 @@ def test_lost_replica_is_not_started_again_from_files_that_have_changed(
 def test_process_that_computes_does_not_stand_still_until_it_is_suspended() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         try:
-            wait_for(lambda: members.time_spent(process.pid) is None, "it to compute")
+            wait_for(lambda: workers.time_spent(process.pid) is None, "it to compute")
             psutil.Process(process.pid).suspend()
-            wait_for(lambda: members.time_spent(process.pid) is not None, "it to stand still")
-            assert members.time_spent(process.pid) == members.time_spent(process.pid)
+            wait_for(lambda: workers.time_spent(process.pid) is not None, "it to stand still")
+            assert workers.time_spent(process.pid) == workers.time_spent(process.pid)
         finally:
             process.kill()
-    assert members.time_spent(process.pid) is None
+    assert workers.time_spent(process.pid) is None
 
 
 def test_request_that_is_under_way_at_three_replicas_that_are_lost_ends_with_an_error(

@@ -1,10 +1,8 @@
-"""How torch's threads behave, decided before torch is first imported.
+"""How torch's threads behave, decided before torch is first imported: OpenMP reads its settings once.
 
-OpenMP reads its settings once, when torch loads it. By default idle threads spin until there is work. Then a step of
-two threads takes several times as long as soon as another process wants one of the cores. Here they spin for some tens
-of microseconds, the time between a step's operations, and then sleep. The settings are put back afterwards, so that no
-child process inherits them. Settings of the user have precedence. The package imports this module first, and torch
-after it.
+By default idle threads spin until there is work, and a step takes several times as long as soon as another process
+wants a core. Here they spin for the time between a step's operations, and then sleep. The settings are put back
+afterwards, so that no child process inherits them; those of the user have precedence.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ same sum in the same order as in a single process. Only rank 0 plans, samples an
 
     launch.py      from a config and a world to an engine
     world.py       which of an engine's processes this one is; how those of a launcher find each other, and compare
-    members.py     another process: started, sent to, ended
-    workers.py     other processes as their leader sees them: called and watched
+    workers.py     other processes as their leader sees them: started, called, watched, ended
     worker.py      the process that is led; it is a rank or a replica (process.py: its program)
     ranks.py       a model and its KV memory on all ranks, as if it were on one; the other ranks
     group.py       which part of a model a rank has, and the gather: through shared memory or torch.distributed

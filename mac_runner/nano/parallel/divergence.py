@@ -1,8 +1,7 @@
 """Whether ranks that must do the same have the same: digests of it, and the first one that differs.
 
-There are two occasions. When ranks join, they compare what decides every bit: settings, this package, the model's
-files, threads, torch. While they work, a `StepDigests` takes in every step of a rank, and the ranks compare theirs from
-time to time. A step that differed once is found at the next comparison, because digests go over all steps so far.
+When ranks join, they compare what decides every bit. While they work, they compare their `StepDigests` from time to
+time: these go over all steps so far, so a step that differed once is found at the next comparison.
 """
 
 from __future__ import annotations

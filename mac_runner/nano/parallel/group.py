@@ -1,8 +1,7 @@
-"""Ranks: which part of a model each has, and how they gather what each has computed.
+"""Which part of a model each rank has, and how ranks gather what each has computed.
 
-At a gather every rank brings the columns it has computed, and every rank gets all of them. There are two ways. Over
-torch.distributed: gloo on a CPU, NCCL on GPUs. Or through memory that all ranks of a CPU have mapped, which takes a
-tenth of the time. It relies on other processes seeing a rank's writes in their order, which only x86-64 promises.
+There are two ways. Over torch.distributed: gloo on a CPU, NCCL on GPUs. Or through memory that all ranks of a CPU have
+mapped, in a tenth of the time; it relies on seeing another's writes in their order, which only x86-64 promises.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """From a config and a world to an engine: which processes there are, and what each of them does.
 
-Without a launcher this process starts the others on this machine. With one, each rank has been started. Rank 0 leads,
-and the others `follow`. A leader of replicas starts a process for the first of them, so that it computes nothing
-itself.
+A leader of replicas starts a process for the first of them even where a launcher has started the others, so that it
+computes nothing itself.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from mac_runner.nano.cpu.threads import threads_each
 from mac_runner.nano.engine import BaseEngine, InferenceEngine
 from mac_runner.nano.parallel import worker
 from mac_runner.nano.parallel.divergence import join_digests
-from mac_runner.nano.parallel.members import Member, start
 from mac_runner.nano.parallel.ranks import Rank
 from mac_runner.nano.parallel.replica import Replica
 from mac_runner.nano.parallel.replicas import ReplicatedEngine
+from mac_runner.nano.parallel.workers import Member, start
 from mac_runner.nano.parallel.world import ALONE, Rendezvous, World, replica_label
 
 LEADER = "leader"

@@ -15,10 +15,10 @@ from functools import partial
 from multiprocessing.connection import Connection
 from threading import Thread
 
-from mac_runner.nano.parallel.members import LOOK_S
 from mac_runner.nano.parallel.ranks import Rank
 from mac_runner.nano.parallel.replica import Replica
 from mac_runner.nano.parallel.worker import leave, serve
+from mac_runner.nano.parallel.workers import LOOK_S
 
 _KINDS = {"rank": Rank, "replica": Replica}
 

@@ -1,8 +1,7 @@
 """A model and its KV memory on all ranks of an engine, as if it were on one: rank 0's side, and that of each other.
 
-Each call goes to the other ranks and is then done here, with this rank's own part. A `ForwardBatch` is not answered,
-because the gathers answer it. From the first batch on the ranks are in step. So when one of them fails in it, this one
-included, none can go on.
+Each call goes to the other ranks and is then done here, with this rank's own part. From the first batch on the ranks
+are in step. So when one of them fails in it, this one included, none can go on.
 """
 
 from __future__ import annotations
@@ -36,9 +35,8 @@ from mac_runner.nano.parallel.group import (
     own_address,
     require_divisible,
 )
-from mac_runner.nano.parallel.members import receive_memory, start
 from mac_runner.nano.parallel.worker import Worker
-from mac_runner.nano.parallel.workers import Call, Workers
+from mac_runner.nano.parallel.workers import Call, Workers, receive_memory, start
 from mac_runner.nano.parallel.world import Joined
 from mac_runner.nano.runner import ModelRunner, Prepared
 

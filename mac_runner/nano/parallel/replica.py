@@ -1,12 +1,8 @@
 """A replica: a process with an engine of its own, which does what the leader sends.
 
-One thread takes the steps. Another one reads messages, and prepares requests beside the steps. What a step has
-finished, and every token of a request that streams, goes to the leader at once.
-
-In lock step a replica takes steps only when it is told to `play` a round, in which all meet in one reduction. It says
-whether any of them has work, or is not where the others are. Where any has work, all take the steps; one without work
-computes a token of nothing. Between two rounds each waits for a message, never in a reduction: the end of the leader is
-seen, and a rest may last as long as it likes.
+One thread takes the steps. Another one reads messages, and prepares requests beside the steps. In lock step a replica
+takes steps only when it is told to `play` a round, in which all meet in one reduction. Between two rounds each waits
+for a message, never in a reduction: the end of the leader is seen, and a rest may last as long as it likes.
 """
 
 from __future__ import annotations
@@ -25,21 +21,10 @@ from mac_runner.nano.config import EngineConfig, SamplingParams
 from mac_runner.nano.engine import EngineState, InferenceEngine, Mailbox
 from mac_runner.nano.errors import DivergenceError, RequestError
 from mac_runner.nano.parallel.group import PeerLostError, Shard, TorchPeers, join_store, own_address
-from mac_runner.nano.parallel.members import LOOK_S
 from mac_runner.nano.parallel.worker import Worker
+from mac_runner.nano.parallel.workers import LOOK_S
 from mac_runner.nano.parallel.world import NONE_JOINED, Rendezvous, World
 from mac_runner.nano.sequence import Delta, TrainingSample
-
-
-@dataclass(frozen=True, slots=True)
-class Admit:
-    """A request that the leader has checked, under the leader's number."""
-
-    request_id: int
-    tokens: tuple[int, ...]
-    params: SamplingParams
-    num_samples: int
-    is_streamed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +131,9 @@ class Replica(Worker):
     def install(self, ticket: int, version: int) -> None:
         self.engine.weights.install(self.take(ticket), version)
 
+    def sleep(self, drop_weights: bool) -> None:
+        self.engine.sleep(drop_weights=drop_weights)
+
     def begin_pause(self, mode: Literal["wait", "keep"]) -> None:
         self.engine.begin_pause(mode)
         self.send(self._progress([]))
@@ -172,23 +160,24 @@ class Replica(Worker):
     def _receive(self) -> None:
         with suppress(EOFError, OSError):  # The leader is gone.
             while (message := self._connection.recv()) is not None:
-                if isinstance(message, Admit):
-                    self._mailbox.put(self._admission(message))
+                if message.method == "admit":
+                    self._mailbox.put(self._admission(*message.arguments))
                 elif message.method == "begin_build":
                     self.carry_out(message)
                 else:
                     self._mailbox.put(partial(self.carry_out, message))
         self._mailbox.put(self._stop)
 
-    def _admission(self, admit: Admit) -> Callable[[], object]:
+    def _admission(
+        self, request_id: int, tokens: tuple[int, ...], params: SamplingParams, num_samples: int, is_streamed: bool
+    ) -> Callable[[], object]:
+        """Queue a request that the leader has checked, under the leader's number."""
         try:
-            request = self.engine.prepare_request(
-                admit.tokens, admit.params, admit.num_samples, stream=admit.is_streamed
-            )
+            request = self.engine.prepare_request(tokens, params, num_samples, stream=is_streamed)
         except RequestError as error:
-            deltas = [last_delta(admit.request_id, index, admit.tokens, error) for index in range(admit.num_samples)]
+            deltas = [last_delta(request_id, index, tokens, error) for index in range(num_samples)]
             return lambda: self.send(self._progress(deltas))
-        return partial(self.engine.add_prepared, request, admit.request_id)
+        return partial(self.engine.add_prepared, request, request_id)
 
     def _stop(self) -> None:
         self._is_closing = True

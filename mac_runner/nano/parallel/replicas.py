@@ -1,12 +1,8 @@
-"""An engine of several replicas, each a process with a whole engine: the leader's side.
+"""An engine of several replicas, each a process with a whole engine: the leader's side, which computes nothing.
 
-The leader computes nothing. It checks requests, deals each to a replica and passes on what comes back. Requests of one
-conversation go to one replica, which has their prefix in its cache. Others go where the fewest tokens are under way.
-
-Independent replicas step as they come. When one is lost, its requests are dealt again with their numbers and seeds, so
-they come to the same tokens. It is started again, and joins the others with the weights in use. The engine lives while
-a replica does or loads: until then requests wait here. In lock step all replicas play the rounds that the leader calls,
-and with one all are lost.
+When one of independent replicas is lost, its requests are dealt again with their numbers and seeds, so they come to the
+same tokens. It is started again, and joins the others with the weights in use. The engine lives while a replica does or
+loads: until then requests wait here. In lock step all play the rounds that the leader calls, and with one all are lost.
 
 All decisions are made in the thread that takes the steps.
 """
@@ -35,9 +31,8 @@ from mac_runner.nano.cpu.threads import threads_each
 from mac_runner.nano.engine import BaseEngine, EngineState, EngineStats
 from mac_runner.nano.errors import RankFailedError, ReplicaLostError
 from mac_runner.nano.parallel.group import LOCAL, host_store
-from mac_runner.nano.parallel.members import Member
-from mac_runner.nano.parallel.replica import Admit, Progress, last_delta
-from mac_runner.nano.parallel.workers import Calls, Failed, Workers
+from mac_runner.nano.parallel.replica import Progress, last_delta
+from mac_runner.nano.parallel.workers import UNANSWERED, Call, Calls, Failed, Member, Workers
 from mac_runner.nano.parallel.world import World
 from mac_runner.nano.runner import Prepared, WeightSync
 from mac_runner.nano.scheduler import Counters
@@ -292,7 +287,7 @@ class ReplicatedEngine(BaseEngine):
         self._call_all("engine.resume")
 
     def _drop(self, *, weights: bool) -> None:
-        self._call_all("engine.sleep", options={"drop_weights": weights})
+        self._call_all("sleep", weights)
 
     def _restore(self) -> None:
         self._call_all("engine.wake")
@@ -332,8 +327,8 @@ class ReplicatedEngine(BaseEngine):
             home = self._homes.get(request.conversation) if request.conversation is not None else None
             loads = {each.number: each.load for each in self._replicas.values()}
             replica = self._replicas[deal(loads, home, self.config.max_batch_size)]
-            admit = Admit(number, tuple(request.tokens), request.params, request.num_samples, request.is_streamed)
-            if self._workers.send(admit, to=replica.member):
+            asked = (number, tuple(request.tokens), request.params, request.num_samples, request.is_streamed)
+            if self._workers.send(Call(UNANSWERED, "admit", asked), to=replica.member):
                 self._note_home(request.conversation, home, replica)
                 dealt.replica = replica
                 replica.load = _plus(replica.load, dealt.load)
@@ -528,12 +523,11 @@ class ReplicatedEngine(BaseEngine):
         method: str,
         *arguments: object,
         to: Sequence[Member] | None = None,
-        options: Mapping[str, object] | None = None,
     ) -> list[tuple[Member, Any]]:
         """Call replicas, by default all, and wait; what they sent before comes first."""
         self._require_alive()
         try:
-            return self._workers.call(method, *arguments, to=self._members() if to is None else to, options=options)
+            return self._workers.call(method, *arguments, to=self._members() if to is None else to)
         finally:
             self._drain()
 

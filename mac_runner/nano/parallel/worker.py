@@ -20,8 +20,7 @@ from typing import Any, NoReturn
 from mac_runner.nano.checkpoint import Part, StateDict
 from mac_runner.nano.errors import NanoError, RankFailedError
 from mac_runner.nano.parallel.group import PeerLostError
-from mac_runner.nano.parallel.members import receive_memory
-from mac_runner.nano.parallel.workers import Answer, Call, Failed, unpack
+from mac_runner.nano.parallel.workers import Answer, Call, Failed, receive_memory, unpack
 from mac_runner.nano.runner import Prepared
 
 _REPORT_S = 10.0
@@ -55,7 +54,7 @@ class Worker:
             self.begin_build(message.number, *message.arguments)
         else:
             method = attrgetter(message.method)(self)
-            self.answer(message.number, partial(method, *message.arguments, **message.options))
+            self.answer(message.number, partial(method, *message.arguments))
 
     def answer(self, number: int, call: Callable[[], object]) -> None:
         try:

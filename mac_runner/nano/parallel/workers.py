@@ -1,8 +1,11 @@
-"""Other processes as the one that leads them sees them: ranks or replicas, which are called and watched.
+"""Other processes of an engine, ranks or replicas, as their leader sees them: started, called, watched, ended.
+
+A `Member` was either started here or has joined from elsewhere. One that was started has two ties to this process. A
+pair of sockets carries messages, and its standard input shows it by its end that this process is gone. One that has
+joined has a socket alone: of this machine, or TCP to another host, lost if it is silent for ALIVE_S_MAX seconds.
 
 Messages are plain and in order. A `Call` is answered by an `Answer` with its number. Other messages are not answered.
-None asks a process to stop, and is answered by its end. Each process has a thread here that waits for what it sends,
-and for its end.
+None asks a process to stop, and is answered by its end. A thread here waits for what each process sends, and its end.
 """
 
 from __future__ import annotations
@@ -10,14 +13,22 @@ from __future__ import annotations
 import mmap
 import os
 import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Any, TypeVar
@@ -26,18 +37,190 @@ import torch
 
 from mac_runner.nano.checkpoint import Part, StateDict, pieces
 from mac_runner.nano.errors import NanoError, RankFailedError
-from mac_runner.nano.parallel import members
 from mac_runner.nano.parallel.group import PeerLostError, anonymous_memory
-from mac_runner.nano.parallel.members import Member
 from mac_runner.nano.runner import Prepared
+
+PROGRAM = "mac_runner.nano.parallel.process"
+LOOK_S = 1.0
+"""How often to look whether another process is there, in case its end goes unnoticed."""
+SEND_S_MAX = 300
+"""How long a message may wait until a busy process takes it."""
+END_S_MAX = 10.0
+"""How long a process may take to end when asked, and how soon the reason of a failure is known."""
+PROBE_S = 1
+ALIVE_S_MAX = 10
+"""After how many seconds without an answer a host is lost."""
+_USER_TICKS, _SYSTEM_TICKS = 10, 11
+"""Where they are in the line of a thread, counted from behind its state: fields 14 and 15 of proc(5)."""
+
+
+class Member:
+    """Another process, and the calls that it has not answered. Only one thread may send at a time."""
+
+    def __init__(self, name: str, connection: Connection, process: subprocess.Popen[bytes] | None = None) -> None:
+        self.connection = connection
+        self.calls = dict[int, Future[Any]]()
+        self.is_gone = False
+        self._name = name
+        self._process = process
+        self.shares_memory = shares_memory(connection)
+
+    def __str__(self) -> str:
+        return f"{self._name} (process {self._process.pid})" if self._process is not None else self._name
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process, where this one has started it."""
+        assert self._process is not None, f"{self._name} was not started here"
+        return self._process
+
+    def send_pickled(self, content: bytes, memory: int | None = None, *, is_on_disk: bool = False) -> None:
+        """Send a pickled message, then a descriptor of memory if there is one. Raises OSError.
+
+        Another host is sent the memory's bytes; or none where `is_on_disk`, because it has them in files of its own.
+        """
+        self.connection.send_bytes(content)
+        if memory is None:
+            return
+        if self.shares_memory:
+            send_handle(self.connection, memory, 0)
+            return
+        with mmap.mmap(memory, os.fstat(memory).st_size) as content_of_it:
+            self.connection.send_bytes(b"" if is_on_disk else memoryview(content_of_it).toreadonly())
+
+    def kill(self) -> None:
+        """End it now. One that was not started here ends because its connection does."""
+        if self._process is not None:
+            self._process.kill()
+        else:
+            with suppress(OSError), _borrowed(self.connection) as lent:
+                lent.shutdown(socket.SHUT_RDWR)
+
+    def collect(self) -> str:
+        """How it ended, once its connection has: it is ending or has ended.
+
+        The connection stays open, for another thread may be sending: its number could soon be that of another file.
+        """
+        if self._process is None:
+            return "is gone: its connection has ended"
+        try:
+            code = self._process.wait(END_S_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return _manner(code)
+
+
+def start(kind: str, number: int, num_threads: int, environ: Mapping[str, str] | None = None) -> Member:
+    """Start a process of a kind (`rank` or `replica`) with this one's modules, its threads set before it loads torch.
+
+    It is given its number, the descriptor of its socket and the number of this process.
+    """
+    ours, theirs = socket.socketpair()
+    limit_sending(ours)
+    with theirs:
+        process = subprocess.Popen(  # noqa: S603  Our own interpreter and module.
+            [sys.executable, "-P", "-m", PROGRAM, kind, str(number), str(theirs.fileno()), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            env={**own_environment(), "OMP_NUM_THREADS": str(num_threads), **(environ or {})},
+            start_new_session=True,  # Ctrl-C at a terminal is for rank 0, which ends the others in order.
+        )
+    return Member(f"{kind} {number}", Connection(ours.detach()), process)
+
+
+def time_spent(pid: int) -> int | None:
+    """The processor's time that a process and its children have spent, in ticks, while none of them wants any.
+
+    None while a thread of theirs computes, or waits for a processor or a disk; and where the system does not say.
+    """
+    ticks = 0
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            state, *numbers = (task / "stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
+            if state in "RD":
+                return None
+            ticks += int(numbers[_USER_TICKS]) + int(numbers[_SYSTEM_TICKS])
+            for child in (task / "children").read_text(encoding="utf-8").split():
+                if (more := time_spent(int(child))) is None:
+                    return None
+                ticks += more
+    except OSError:  # It has ended, or this is not Linux.
+        return None
+    return ticks
+
+
+def own_environment() -> dict[str, str]:
+    """The environment in which a Python finds the packages that this one finds."""
+    path = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def shares_memory(connection: Connection) -> bool:
+    """Whether the process at the other end is on this machine, so that it can take descriptors."""
+    with _borrowed(connection) as lent:
+        return lent.family == socket.AF_UNIX
+
+
+def receive_memory(connection: Connection, num_bytes: int) -> int | None:
+    """A descriptor of the memory that follows a message; None for what this host has in files of its own."""
+    if shares_memory(connection):
+        return recv_handle(connection)
+    fd = anonymous_memory(num_bytes)
+    with mmap.mmap(fd, num_bytes) as memory:
+        received = connection.recv_bytes_into(memory)
+    if received == num_bytes:
+        return fd
+    os.close(fd)
+    return None
+
+
+def limit_sending(end: socket.socket) -> None:
+    """Let a send fail that the other side does not take for SEND_S_MAX seconds."""
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_S_MAX, 0))
+
+
+def probe_silence(end: socket.socket) -> None:
+    """Have the system probe a silent TCP connection, and end it when ALIVE_S_MAX seconds bring no answer."""
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    options = {
+        "TCP_KEEPIDLE": PROBE_S,
+        "TCP_KEEPINTVL": PROBE_S,
+        "TCP_KEEPCNT": ALIVE_S_MAX // PROBE_S,
+        "TCP_USER_TIMEOUT": ALIVE_S_MAX * 1000,  # For what was sent and not acknowledged.
+    }
+    for name, value in options.items():
+        if (option := getattr(socket, name, None)) is not None:
+            end.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _borrowed(connection: Connection) -> socket.socket:
+    return socket.socket(fileno=os.dup(connection.fileno()))
+
+
+def _manner(code: int) -> str:
+    """How a process ended."""
+    if code < 0:
+        names = {each.value: each.name for each in signal.Signals}
+        return f"was ended by signal {-code} ({names.get(-code, 'without a name')})"
+    return f"has ended with exit code {code}; its own message is on stderr"
+
 
 CALL_S_MAX = 1800.0
 """How long a call may take; the longest is to read and pack a large model's weights."""
 LOOKS_MAX = 30
-"""How many looks, of members.LOOK_S each, may find a process silent and still until it counts as hung."""
+"""How many looks, of LOOK_S each, may find a process silent and still until it counts as hung."""
 _OVER = ": the engine is over, make another one"
 BuiltModel = TypeVar("BuiltModel", bound=Prepared)
 Calls = list[tuple[Member, Future[Any]]]
+
+
+UNANSWERED = 0
+"""The number of calls that are not answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +230,6 @@ class Call:
     number: int
     method: str
     arguments: tuple[Any, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +313,11 @@ class Workers:
         method: str,
         *arguments: object,
         to: Sequence[Member] | None = None,
-        options: Mapping[str, object] | None = None,
         fd: int | None = None,
         is_on_disk: bool = False,
     ) -> Calls:
         """Call a method, by default of all; what to `wait` for. Raises RankFailedError. For memory see `Member`."""
-        call = Call(next(self._numbers), method, arguments, options or {})
+        call = Call(next(self._numbers), method, arguments)
         content = pickle.dumps(call, pickle.HIGHEST_PROTOCOL)
         calls = Calls()
         with self._sending:
@@ -173,11 +354,10 @@ class Workers:
         method: str,
         *arguments: object,
         to: Sequence[Member] | None = None,
-        options: Mapping[str, object] | None = None,
         fd: int | None = None,
     ) -> list[tuple[Member, Any]]:
         """Call a method, by default of all, and wait until it has returned."""
-        return self.wait(self.begin(method, *arguments, to=to, options=options, fd=fd))
+        return self.wait(self.begin(method, *arguments, to=to, fd=fd))
 
     def build(
         self,
@@ -231,7 +411,7 @@ class Workers:
     def blame(self, symptom: str) -> RankFailedError:
         """End all; the error, with the reason that a watching thread may be about to learn."""
         if not self._is_closing:
-            self.is_over.wait(members.END_S_MAX)
+            self.is_over.wait(END_S_MAX)
         return error_of(self.fail(Failed(symptom)))
 
     def fail(self, failure: Failed) -> Failed:
@@ -254,7 +434,7 @@ class Workers:
             for member in ends if is_first else ():
                 with suppress(OSError):  # Then it has ended already.
                     member.send_pickled(pickle.dumps(None))
-        wait_for(ends.values(), members.END_S_MAX)
+        wait_for(ends.values(), END_S_MAX)
         for member in ends:
             member.kill()
         wait_for(ends.values())
@@ -343,8 +523,8 @@ class Workers:
 def _sends_something(member: Member) -> bool:
     """Wait until a process sends something, or stands still."""
     before, num_still = None, 0
-    while not member.connection.poll(members.LOOK_S):
-        spent = members.time_spent(member.process.pid)
+    while not member.connection.poll(LOOK_S):
+        spent = time_spent(member.process.pid)
         num_still = num_still + 1 if spent is not None and spent == before else 0
         if num_still == LOOKS_MAX:
             return False

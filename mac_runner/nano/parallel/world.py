@@ -29,7 +29,7 @@ from pathlib import Path
 from mac_runner.nano.errors import ConfigError, DivergenceError, NanoError, RankFailedError
 from mac_runner.nano.parallel.divergence import require_equal
 from mac_runner.nano.parallel.group import LOCAL, own_address
-from mac_runner.nano.parallel.members import Member, limit_sending, probe_silence
+from mac_runner.nano.parallel.workers import Member, limit_sending, probe_silence
 
 PORT = 29500
 """torchrun's own default."""

@@ -1,10 +1,7 @@
 """The application: the handler of each path, the owner's paths, health and metrics, and the answers to errors.
 
-The owner of the server brings a key of its own. Without such a key the paths of `/admin/` are closed.
-
 An engine that answers questions between two steps may still take no steps. So what counts for `/health` is that steps
-are taken while there is work. Each look remembers the steps so far. Work that is there at two looks, more than
-STALL_S_MAX apart, without a step in between, is stuck.
+are taken: work that is there at two looks, more than STALL_S_MAX apart, without a step in between, is stuck.
 """
 
 from __future__ import annotations

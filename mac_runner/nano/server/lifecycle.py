@@ -1,8 +1,7 @@
-"""The life of a server: from loading the model to a signal that ends it.
+"""The life of a server: from loading the model to a signal that ends it (`serve`).
 
-`serve` is the whole of it, for `mac-serve`. `bound` and `serving` put any application on a socket. Uvicorn serves it;
-this module decides when it stops, because the engine must be shut down after it. Each connection is a file descriptor,
-and a process has a limited number of them, so connections are limited, too.
+Uvicorn serves; this module decides when it stops, because the engine must be shut down after it. Each connection is a
+file descriptor, and a process has a limited number of them, so connections are limited, too.
 """
 
 from __future__ import annotations

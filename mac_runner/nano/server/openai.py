@@ -1,8 +1,7 @@
-"""OpenAI's interface: `/v1/chat/completions`, `/v1/completions`, `/v1/models`.
+"""OpenAI's interface: `/v1/chat/completions`, `/v1/completions`, `/v1/models`, with vLLM's additions.
 
-Request bodies become jobs, completions become OpenAI's objects, and the handlers connect the two. vLLM's additions are
-understood, too. With `return_token_ids` a choice also has its tokens and the version of the weights that made the
-first of them: all that training needs.
+With `return_token_ids` a choice also has its tokens and the version of the weights that made the first of them: all
+that training needs.
 """
 
 from __future__ import annotations

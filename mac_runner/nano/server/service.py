@@ -1,7 +1,6 @@
-"""One engine and what its server knows of the model: it takes jobs, and yields their completions.
+"""One engine and what its server knows of the model: a client's `Job`, in either protocol, becomes a `Generation`.
 
-A `Job` is what a client asks for, in either protocol. `Service.begin` queues it as a `Generation`, and `answered` sends
-what becomes of it, in the words of a `Writer`. The `ModelCard` is what lists and inquiries are answered from.
+`answered` sends what becomes of it, in the words of a `Writer`. Lists and inquiries are answered from the `ModelCard`.
 """
 
 from __future__ import annotations
