@@ -157,13 +157,14 @@ def axes_of(section: GridSection, draft: Draft) -> tuple[Axis, ...]:
 
 
 class _Cell(NamedTuple):
-    """A value of a group that is zipped, and its place in the file."""
+    """A value, and its place in the file."""
 
     value: JsonValue
     place: KeyPath
 
 
 _Row: TypeAlias = Mapping[str, _Cell]
+"""The values that keys have together."""
 _Values: TypeAlias = Mapping[str, JsonValue]
 
 
@@ -176,22 +177,14 @@ class _Builder:
 
     def axes(self, section: GridSection) -> Iterator[Axis | None]:
         for key, values in section.sweep.items():
-            yield self._sweep(key, values)
+            here: KeyPath = (GRID_KEY, "sweep", key)
+            yield self._axis(
+                here, {key: here}, [({key: called}, {key: cell}) for called, cell in _called(values, here)]
+            )
         for name, group in section.zip.items():
             yield self._zip(name, group)
         for name, broadcast in section.broadcast.items():
             yield self._broadcast(name, broadcast)
-
-    def _sweep(self, key: str, values: Sequence[JsonValue] | Mapping[str, JsonValue]) -> Axis | None:
-        here: KeyPath = (GRID_KEY, "sweep", key)
-        path = self._path(here, key)
-        if path is None:
-            return None
-        points = (
-            Point(settings=(self._setting(path, cell.value, cell.place),), values={key: called})
-            for called, cell in _called(values, here)
-        )
-        return self._axis(here, tuple(points))
 
     def _zip(self, name: str, group: tuple[_Values, ...] | Mapping[str, Any]) -> Axis | None:
         here: KeyPath = (GRID_KEY, "zip", name)
@@ -202,23 +195,11 @@ class _Builder:
             rows = self._by_column(here, group)
         else:
             rows, labels = _by_row(here, group.items()), tuple(group)
-        keys = rows[0].keys() if rows else set[str]()
-        paths = {key: self._path(rows[0][key].place, key) for key in keys}
-        for row in rows:
-            if row.keys() != keys:
-                text = f"sets {', '.join(sorted(row))}; the first row sets {', '.join(sorted(keys))}: all set the same"
-                self.problems.append(Problem(next(iter(row.values())).place[:-1], text))
-        known = {key: path for key, path in paths.items() if path is not None}
-        if not rows or len(known) < len(keys) or any(row.keys() != keys for row in rows):
+        if not rows:
             return None
-        points = (
-            Point(
-                settings=tuple(self._setting(known[key], cell.value, cell.place) for key, cell in row.items()),
-                values={name: labels[place]} if labels else {key: row[key].value for key in known},
-            )
-            for place, row in enumerate(rows)
-        )
-        return self._axis(here, tuple(points))
+        keys = {key: cell.place for key, cell in rows[0].items()}
+        called = [{key: cell.value for key, cell in row.items()} for row in rows]
+        return self._axis(here, keys, [*zip([{name: label} for label in labels] or called, rows, strict=True)])
 
     def _by_column(self, here: KeyPath, columns: Mapping[str, Sequence[JsonValue]]) -> list[_Row]:
         """The rows of a group that is written by column; none, and a problem, where one is longer than another."""
@@ -226,7 +207,7 @@ class _Builder:
         for key, values in columns.items():
             if len(values) != length:
                 text = f"has {len(values)} values, and {first} has {length}; keys that vary together have equally many"
-                self.problems.append(Problem((*here, key), text))
+                self._refuse((*here, key), text)
                 return []
         return [
             {key: _Cell(values[place], (*here, key, place)) for key, values in columns.items()}
@@ -235,52 +216,55 @@ class _Builder:
 
     def _broadcast(self, name: str, group: BroadcastGroup) -> Axis | None:
         here: KeyPath = (GRID_KEY, "broadcast", name)
-        paths = [self._path((*here, "paths", place), key) for place, key in enumerate(group.paths)]
-        known = [path for path in paths if path is not None]
-        if len(known) < len(paths):
-            return None
         values = [*_called(group.values, (*here, "values"))]
-        if group.labels and len(group.labels) != len(values):
-            text = f"has {len(group.labels)} names for {len(values)} values; give each value one"
-            self.problems.append(Problem((*here, "labels"), text))
+        labels = group.labels or [called for called, _ in values]
+        if len(labels) != len(values):
+            self._refuse((*here, "labels"), f"has {len(labels)} names for {len(values)} values; give each value one")
             return None
         if group.labels and isinstance(group.values, Mapping):
-            self.problems.append(Problem((*here, "labels"), "the values have labels already; leave one of the two out"))
-            return None
-        points = (
-            Point(
-                settings=tuple(self._setting(path, cell.value, cell.place) for path in known),
-                values={name: group.labels[place] if group.labels else called},
-            )
-            for place, (called, cell) in enumerate(values)
-        )
-        return self._axis(here, tuple(points))
+            self._refuse((*here, "labels"), "the values have labels already; leave one of the two out")
+        keys = {key: (*here, "paths", place) for place, key in enumerate(group.paths)}
+        rows = [({name: label}, dict.fromkeys(keys, cell)) for label, (_, cell) in zip(labels, values, strict=True)]
+        return self._axis(here, keys, rows)
 
-    def _axis(self, here: KeyPath, points: tuple[Point, ...]) -> Axis | None:
-        seen: set[str] = set()
-        for place, point in enumerate(points):
-            text = json.dumps(point.values, sort_keys=True)
-            if text in seen:
-                self.problems.append(Problem(here, f"entry {place} is listed twice; each is run once"))
-            seen.add(text)
-        return Axis(key=here, points=points)
+    def _axis(self, here: KeyPath, keys: Mapping[str, KeyPath], rows: Sequence[tuple[_Values, _Row]]) -> Axis | None:
+        """The axis of rows, each with what it is called; `keys` are those of the first one, with their places."""
+        others = [row for _, row in rows if row.keys() != keys.keys()]
+        for row in others:
+            text = f"sets {', '.join(sorted(row))}; the first row sets {', '.join(sorted(keys))}: all set the same"
+            self._refuse(next(iter(row.values())).place[:-1], text)
+        paths = {key: self._path(place, key) for key, place in keys.items()}
+        known = {key: path for key, path in paths.items() if path is not None}
+        if len(known) < len(keys) or others:
+            return None
+        points: dict[str, Point] = {}
+        for place, (values, row) in enumerate(rows):
+            text = json.dumps(values, sort_keys=True)
+            if text in points:
+                self._refuse(here, f"entry {place} is listed twice; each is run once")
+            settings = tuple(
+                Setting(path=path, value=row[key].value, origin=self._draft.locate(row[key].place))
+                for key, path in known.items()
+            )
+            points[text] = Point(settings=settings, values=values)
+        return Axis(key=here, points=tuple(points.values()))
 
     def _path(self, here: KeyPath, key: str) -> KeyPath | None:
         try:
             path = resolve_path(self._draft.value, key)
         except ValueError as fault:
-            self.problems.append(Problem(here, str(fault)))
+            self._refuse(here, str(fault))
             return None
         for fixed, reason in _FIXED.items():
             if related(path, fixed):
-                self.problems.append(Problem(here, f"cannot vary: {reason}"))
+                self._refuse(here, f"cannot vary: {reason}")
                 return None
         if (flag := self._draft.origins.get(path, "")).startswith("--"):
-            self.problems.append(Problem(here, f"is given by {flag} as well; leave one of the two out"))
+            self._refuse(here, f"is given by {flag} as well; leave one of the two out")
         return path
 
-    def _setting(self, path: KeyPath, value: JsonValue, here: KeyPath) -> Setting:
-        return Setting(path=path, value=value, origin=self._draft.locate(here))
+    def _refuse(self, path: KeyPath, text: str) -> None:
+        self.problems.append(Problem(path, text))
 
 
 def _by_row(here: KeyPath, rows: Iterable[tuple[str | int, _Values]]) -> list[_Row]:
