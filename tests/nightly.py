@@ -107,7 +107,7 @@ FIGURES: tuple[Figure | Scaled, ...] = (
     Scaled("A1", KILLED_RUNS, 16, 2_000, 0.06),
     Scaled("A5", KILLED_WORKERS, 8, 240, 0.02),
     Scaled("A8", KILLED_GRIDS, 12, 240, 0.01),
-    Scaled("A9", PAUSED_WORKERS, 3, 60, 0.01),
+    Scaled("A9", PAUSED_WORKERS, 2, 60, 0.01),
     Figure("A3", "history", 5_000, 0.03, first=1_000, chunk=25),
     Scaled("P1", LANES, 150, 10_000, 0.01),
     Scaled("F1", "tests/fleet/test_stress.py", 12, 600, 0.02),

@@ -214,7 +214,7 @@ def test_workers_killed_and_stopped_at_random_leave_what_one_run_leaves(
     assert len(made) - len({*made}) <= CAPACITY * DEATHS * WORKERS
 
 
-PAUSES = 3 * SCALE
+PAUSES = 2 * SCALE
 FEW, FEW_SHARDS = 12, 2
 
 
