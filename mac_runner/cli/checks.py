@@ -50,20 +50,21 @@ class Doctor(Varying):
     file: Path | None = argument("[EXPERIMENT]", required=False)
     fleet: bool = switch("Say where engines on a fleet would run; start nothing.")
 
-    def work(self) -> Exit:
+    def work(self) -> Exit | None:
         if self.file is None:
             if self.given("profile", "overrides", "fleet"):
                 raise ConfigError("--profile, --set and --fleet need an EXPERIMENT")
             _about_the_machine()
             print_lines(*event_loop.run(_local_servers()))
-            return Exit.OK
+            return None
         chosen = set_up(self.request_for(self.file))
         if not self.fleet:
             return _diagnose(chosen)
         # Here, because doctor would wait for the HTTP library.
         from mac_runner.cli.engines import show_lanes
 
-        return show_lanes(chosen)
+        show_lanes(chosen)
+        return None
 
 
 def _diagnose(chosen: ExperimentSet) -> Exit:

@@ -62,7 +62,7 @@ class Up(OfExperiment, Quiet):
     out: Path = option("The file that describes the fleet [fleet.json].", "FLEET", _FLEET_FILE)
     logs: Path | None = option("Where the engines' logs go.", "DIR")
 
-    def work(self) -> Exit:
+    def work(self) -> None:
         clock = SystemClock()
         chosen = set_up(self.request())
         plan = fleet_plan(chosen.setups, clock, self.say, is_dry=False)
@@ -98,7 +98,6 @@ class Up(OfExperiment, Quiet):
 
         event_loop.run(main())
         self.say("the fleet has ended")
-        return Exit.OK
 
 
 def _print_addresses(held: HeldFleet, out: Path) -> None:
@@ -128,7 +127,7 @@ class Status(_OfFleet):
 
     json: bool = switch("For programs.")
 
-    def work(self) -> Exit:
+    def work(self) -> None:
         held = read_held(self.file)
         state = _asked(self.file, held, lambda client: client.state())
         with report() as stream:
@@ -144,7 +143,6 @@ class Status(_OfFleet):
                     if lane.fault:
                         log = f" (log: {lane.log})" if lane.log else ""
                         stream.write(printable(f"{lane.name}: {lane.fault}{log}") + "\n")
-        return Exit.OK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,17 +158,16 @@ class Drain(Verb):
     file: Path = argument("[FLEET]", required=False, default=_FLEET_FILE)
     undo: bool = switch("Start it again.")
 
-    def work(self) -> Exit:
+    def work(self) -> None:
         held = read_held(self.file)
         if self.undo:
             _asked(self.file, held, lambda client: client.post("/undrain", lane=self.lane))
             say(f"{self.lane} is being started; mac-run fleet status {self.file} shows when it is up")
-            return Exit.OK
+            return
         if any(known.name == self.lane for known in _asked(self.file, held, lambda client: client.state()).lanes):
             say(f"{self.lane} gets no new requests; waiting for those in flight")
         _asked(self.file, held, lambda client: client.post("/drain", lane=self.lane))
         say(f"{self.lane} has ended; mac-run fleet drain {self.lane} {self.file} --undo starts it again")
-        return Exit.OK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +231,7 @@ def _asked(path: Path, held: HeldFleet, ask: Callable[[FleetClient], Coroutine[o
     return event_loop.run(main())
 
 
-def show_lanes(chosen: ExperimentSet) -> Exit:
+def show_lanes(chosen: ExperimentSet) -> None:
     """Print the lanes of the experiment's models. Raises ConfigError with all that does not fit."""
     plan = fleet_plan(chosen.setups, SystemClock(), say, is_dry=True)
     if plan is None:
@@ -244,7 +241,6 @@ def show_lanes(chosen: ExperimentSet) -> Exit:
     with report() as stream:
         write_tables([_lanes_table(plan)], stream)
         stream.writelines(f"{printable(line)}\n" for line in _below(plan))
-    return Exit.OK
 
 
 def _lanes_table(plan: FleetPlan) -> Table:

@@ -13,7 +13,7 @@ from typing import Final, Literal, TextIO
 import click
 
 from mac_runner.cli.options import OfRun, Verb, argument, commands, option, options, refuse_taken, switch
-from mac_runner.cli.process import Exit, report, say, write_exactly
+from mac_runner.cli.process import report, say, write_exactly
 from mac_runner.clock import SystemClock
 from mac_runner.data.files import CSV, FORMATS
 from mac_runner.errors import ConfigError
@@ -85,13 +85,12 @@ class Status(Verb):
     directory: Path = argument("RUN")
     json: bool = switch("For programs.")
 
-    def work(self) -> Exit:
+    def work(self) -> None:
         found = status_json(read_standing(self.directory), SystemClock().utc_now())
         if lanes := read_lanes(self.directory):
             found["lanes"] = lanes_json(lanes)
         with report() as stream:
             stream.write(json.dumps(found, indent=2) + "\n" if self.json else fitted(status_text(found), stream))
-        return Exit.OK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +116,7 @@ class Show(OfRun):
     thoughts: bool = switch("What was thought at each turn, beside what was said.")
     html: Path | None = option("Write it as one page that can be mailed.", "FILE")
 
-    def work(self) -> Exit:
+    def work(self) -> None:
         views = self.given("turns", "prompt", "raw", "thoughts", "html")
         of_one = [*self.given("seat", "truth"), *views]
         if self.game is not None:
@@ -132,7 +131,6 @@ class Show(OfRun):
         parts = run_tables(self.directory)
         with report() as stream:
             write_tables(parts if self.tables == ALL else tables_named(parts, self.tables), stream)
-        return Exit.OK
 
     def _check_one(self, views: Sequence[str], of_one: Sequence[str]) -> None:
         """Raises ConfigError for flags that have no effect on one conversation, or not together."""
@@ -145,7 +143,7 @@ class Show(OfRun):
                 what = "shows everything" if views == ["--html"] else "shows turns as they were"
                 raise ConfigError(f"{views[0]} {what}, so {flag} has no effect: leave it out")
 
-    def _one(self, game: str) -> Exit:
+    def _one(self, game: str) -> None:
         """Print one conversation, or write its page."""
         refuse_grid(self.directory)
         if self.html is not None:
@@ -167,7 +165,6 @@ class Show(OfRun):
                 _print_replies(transcript, self.raw, self.seat, stream)
             else:
                 stream.writelines(fitted(text, stream) for text in self._text(run, transcript))
-        return Exit.OK
 
     def _text(self, run: Run, transcript: JsonObject) -> Iterable[str]:
         if self.thoughts:
@@ -177,14 +174,13 @@ class Show(OfRun):
             return (turns_text(in_wall_clock_order(transcript, answers), answers),)
         return (transcript_text(transcript, seat=self.seat, has_truth=self.truth),)
 
-    def _list(self) -> Exit:
+    def _list(self) -> None:
         """List the ended conversations of a run, or of each combination of a grid, that meet all conditions."""
         with report() as stream:
             if is_grid(self.directory):
                 _list_grid(self.directory, self.where, self.limit, stream)
             else:
                 _list(read_run(self.directory), self.where, self.limit, stream)
-        return Exit.OK
 
 
 def _print_replies(transcript: JsonObject, wanted: str, seat: str | None, stream: TextIO) -> None:
@@ -310,7 +306,7 @@ class Export(OfRun):
         flag_value=_OWN,
     )
 
-    def work(self) -> Exit:
+    def work(self) -> None:
         if self.metric:
             return self._measure()
         if self.to is None:
@@ -329,9 +325,8 @@ class Export(OfRun):
                 parts = f" in {each.parts} parts, {each.written} written now" if each.parts else ""
                 stream.write(f"{each.path}: {each.rows} rows of {each.ended} of {each.planned} conversations{parts}\n")
                 stream.flush()
-        return Exit.OK
 
-    def _measure(self) -> Exit:
+    def _measure(self) -> None:
         """Print the metrics of a run over its finished conversations, computed now; with `--to`, write them there."""
         if self.given("tables", "format", "only", "follow", "jobs"):
             raise ConfigError("--metric writes no tables: give it --to and --trust alone")
@@ -352,7 +347,6 @@ class Export(OfRun):
         say(f"{ended}; nothing in {self.directory} was changed")
         if found.differing:
             say(f"note: {found.differing} of them keep another value of the same name, computed when they ended")
-        return Exit.OK
 
 
 def _names(texts: Iterable[str]) -> list[str]:

@@ -47,8 +47,8 @@ def switch(words: str, *, flag: str = "", **settings: Any) -> Any:
 class Verb:
     """What the command line asks for."""
 
-    def work(self) -> Exit:
-        """Do it. Raises ConfigError where options do not go together."""
+    def work(self) -> Exit | None:
+        """Do it. None is OK. Raises ConfigError where options do not go together."""
         raise NotImplementedError
 
     def trusted(self) -> Iterable[Path]:

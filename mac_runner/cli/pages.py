@@ -59,7 +59,7 @@ class View(OfRun):
         """Beside a run that another process plays, its code is imported when it has begun."""
         return super().trusted() if self.beside_run is None else ()
 
-    def work(self) -> Exit:
+    def work(self) -> None:
         """Serve the pages of a run or a grid: until a signal, or beside a run until standard input ends."""
         # Here, because every run would wait for the HTTP library.
         from mac_runner.runs.event_loop import rare_collections
@@ -69,7 +69,7 @@ class View(OfRun):
         is_beside = self.beside_run is not None
         opening = self._opening() if self.beside_run is None else _inherited(self.beside_run)
         if opening is None:
-            return Exit.OK
+            return
 
         async def serve() -> None:
             stop = asyncio.Event()
@@ -90,7 +90,6 @@ class View(OfRun):
 
         with rare_collections():
             asyncio.run(serve())
-        return Exit.OK
 
     def _opening(self) -> Opening:
         """The address that was asked for, where something is to be shown. Raises RunDirectoryError else."""
@@ -225,7 +224,7 @@ def _always(found: Publication) -> list[str]:
     return [*waiting, "addresses of engines, paths, keys and names of machines"]
 
 
-def write_page(directory: Path, game: str, seat: str | None, to: Path) -> Exit:
+def write_page(directory: Path, game: str, seat: str | None, to: Path) -> None:
     """Write one conversation as a page that can be mailed."""
     from mac_runner.viewer.conversation_data import private_of, single_page
     from mac_runner.viewer.outgoing import Outgoing
@@ -240,7 +239,6 @@ def write_page(directory: Path, game: str, seat: str | None, to: Path) -> Exit:
     if run.lost:
         say(f"warning: {lost_words(directory, run.lost)}")
     print_lines(f"{to}: {len(page) / 1000:,.0f} KB")
-    return Exit.OK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +261,7 @@ class Report(Reading):
     def directories(self) -> list[Path]:
         return [self.directory] if self.other is None else [self.directory, self.other]
 
-    def work(self) -> Exit:
+    def work(self) -> None:
         """Make a report, then write all its files; where anything fails before, nothing is written."""
         # Here, because pages would wait for the figures.
         from mac_runner.runs.report_files import ReportRequest, report_files
@@ -277,7 +275,6 @@ class Report(Reading):
             disk.write_atomic(path, [data])
         print_lines(*(f"{path}: {made.figures} figures, {len(data):,} bytes" for path, data in made.files.items()))
         say(made.state)
-        return Exit.OK
 
 
 VERBS: Final = commands(view=View, publish=Publish, report=Report)

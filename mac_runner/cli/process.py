@@ -167,20 +167,6 @@ def _ready(stream: TextIO | None, descriptor: int) -> TextIO:
     return stream
 
 
-@contextmanager
-def working_directory() -> Iterator[int | None]:
-    """The working directory of now as a descriptor; None where there is none any more."""
-    try:
-        found = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        yield None
-        return
-    try:
-        yield found
-    finally:
-        os.close(found)
-
-
 def keep_reserve() -> None:
     """Keep address space with which a process without memory can say so. It takes no memory as long as it is kept."""
     _reserve.append(mmap.mmap(-1, _RESERVE_BYTES))
@@ -369,15 +355,18 @@ def _ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def end(work: Callable[[], Exit], trusted: Iterable[Path] = ()) -> NoReturn:
+def end(work: Callable[[], Exit | None], trusted: Iterable[Path] = ()) -> NoReturn:
     """Do the work of a verb and end the process with its exit code. The code of trusted run directories is imported."""
     try:
         interrupt_on_signals()
         signal.signal(WAKING, lambda _number, _frame: None)
         StepLimit.endless = staticmethod(_leave_endless)
-        with working_directory() as StepLimit.home:
-            code = _outcome(work, trusted)
-        StepLimit.home = None
+        with suppress(OSError):  # It may have been removed.
+            StepLimit.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+        code = _outcome(work, trusted)
+        if StepLimit.home is not None:
+            os.close(StepLimit.home)
+            StepLimit.home = None
         flush_stderr()
         leave_on_signals(code)
         _end_in_time(code)
@@ -415,7 +404,7 @@ def _leave_endless(where: str) -> None:
     leave(Exit.INTERRUPTED, f"{text}: mend that line, or the same command will wait there again")
 
 
-def _outcome(work: Callable[[], Exit], trusted: Iterable[Path]) -> Exit:
+def _outcome(work: Callable[[], Exit | None], trusted: Iterable[Path]) -> Exit:
     """The exit code of the work. Prints our own errors as a line, and a bug with its traceback."""
     try:
         if trusted:
@@ -423,7 +412,7 @@ def _outcome(work: Callable[[], Exit], trusted: Iterable[Path]) -> Exit:
             from mac_runner.runs.recorded import trust
 
             trust(trusted)
-        return work()
+        return work() or Exit.OK
     except MacRunnerError as error:
         return told(error)
     except KeyboardInterrupt:
