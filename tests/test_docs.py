@@ -25,7 +25,7 @@ from mac_runner.cli.commands import cli
 from mac_runner.data.testing import TrainingRun, training_tables
 from mac_runner.runs import RunRequest, set_up
 from mac_runner.store import Run
-from mac_runner.testing.request import CheckRequest
+from mac_runner.testing.check import CheckRequest
 from mac_runner.testing.worker import subject_of
 from mac_runner.types import Prompt, Reply, Turn
 from tests import patience

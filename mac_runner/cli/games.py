@@ -1,22 +1,16 @@
-"""`mac-run init`, `check` and `import`: games of your own, what they promise, and files of others.
-
-`check` tries an environment in two processes (`mac_runner.testing.worker`), whose sets and dictionaries of texts are in
-different orders. The first tries every promise; what both play must be equal.
-"""
+"""`mac-run init`, `check` and `import`: games of your own, what they promise, and files of others."""
 
 from __future__ import annotations
 
 import json
 import keyword
-import os
 import re
 import shlex
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import click
 
@@ -31,7 +25,7 @@ from mac_runner.problems import dotted, suggestion
 from mac_runner.registry import ENVIRONMENTS, Converter, Importer, environment_specs
 from mac_runner.section import KeyPath
 from mac_runner.store import Disk
-from mac_runner.testing.request import CheckRequest
+from mac_runner.testing.check import CheckRequest, check
 
 FOLDERS: Final = ("examples", "experiments")
 """What comes with the package besides code."""
@@ -55,7 +49,7 @@ class Init(Verb):
     example: str | None = option("Begin with an example: werewolf, negotiation, twenty_questions.", "GAME")
     examples: Path | None = option("Write all examples to DIR instead.", "DIR")
 
-    def work(self) -> Exit:
+    def work(self) -> None:
         if self.folder is not None and self.examples is None:
             return init(self.folder, self.example)
         if self.folder is not None or self.examples is None:
@@ -65,7 +59,7 @@ class Init(Verb):
         return write_examples(self.examples)
 
 
-def init(folder: Path, example: str | None) -> Exit:
+def init(folder: Path, example: str | None) -> None:
     """Write a project whose game has the name of `folder`; with `example` its game is that one."""
     name = folder.name.replace("-", "_").replace(" ", "_")
     if keyword.iskeyword(name):
@@ -83,15 +77,10 @@ def init(folder: Path, example: str | None) -> Exit:
         text = read_regular(path, _SIZE_BYTES_MAX).decode()
         text = re.sub(rf"\b(test_)?{path.stem if path.stem == example else _NAME}\b", rf"\g<1>{name}", text)
         texts[Path(target.replace(_NAME, name))] = text.replace("NewGame", name.title().replace("_", "")).encode()
-    _write(folder, texts)
-    print_lines(
-        f"written to {folder}: {', '.join(map(str, texts))}",
-        f"next: cd {shlex.quote(str(folder))} && mac-run {name}.yaml",
-    )
-    return Exit.OK
+    _write(folder, texts, ", ".join(map(str, texts)), f"{name}.yaml")
 
 
-def write_examples(folder: Path) -> Exit:
+def write_examples(folder: Path) -> None:
     """Write the examples and experiments that come with the package."""
     texts: dict[Path, bytes] = {}
     for part in FOLDERS:
@@ -100,12 +89,7 @@ def write_examples(folder: Path) -> Exit:
             inside = path.relative_to(root)
             if path.is_file() and "__pycache__" not in path.parts and inside.parts[0] != _TEMPLATE:
                 texts[part / inside] = read_regular(path, _SIZE_BYTES_MAX)
-    _write(folder, texts)
-    print_lines(
-        f"written to {folder}: {len(texts)} files",
-        f"next: cd {shlex.quote(str(folder))} && mac-run examples/werewolf.yaml",
-    )
-    return Exit.OK
+    _write(folder, texts, f"{len(texts)} files", "examples/werewolf.yaml")
 
 
 def shipped(part: str) -> Path:
@@ -131,8 +115,11 @@ def _is_game(path: Path) -> bool:
     return experiment.is_file() and f"./{path.name}:{path.stem}".encode() in read_regular(experiment, _SIZE_BYTES_MAX)
 
 
-def _write(folder: Path, texts: dict[Path, bytes]) -> None:
-    """Write new files below a folder. Raises ConfigError where something is there already."""
+def _write(folder: Path, texts: dict[Path, bytes], what: str, first: str) -> None:
+    """Write new files below a folder, and say what they are and which of them to run first.
+
+    Raises ConfigError where something is there already.
+    """
     disk = Disk()
     if (reason := obstacle(folder)) is not None:
         raise ConfigError(f"{folder}: {reason}; name another folder")
@@ -142,46 +129,7 @@ def _write(folder: Path, texts: dict[Path, bytes]) -> None:
         disk.make_directory(parent)
     for path, text in texts.items():
         disk.write_atomic(folder / path, [text])
-
-
-_PROGRAM: Final = "import sys; from mac_runner.testing.worker import main; main(sys.argv[1])"
-_HASH_SEEDS: Final = ("1", "2")
-_PROCESSES: Final = "two processes play the same conversations"
-_PROCESSES_REMEDY: Final = (
-    "sort sets of texts before iterating over them; leave out hash(), id(), the clock and chance that all share"
-)
-_RETURNS: Final = "every step returns"
-_RETURNS_REMEDY: Final = (
-    "bound the loop, and yield a question in it: a step that does not return holds up the whole run"
-)
-_TRACE_LINE: Final = re.compile(r'  File "(.+)", line (\d+) in ')
-_OURS: Final = re.compile(r"[\\/]mac_runner[\\/](?:testing|environments[\\/]generators|environments[\\/]replay)")
-
-Play: TypeAlias = Callable[[str, str], "subprocess.CompletedProcess[bytes]"]
-"""A process with a hash seed that runs the worker with an argument, to its end."""
-
-
-@dataclass
-class _Output:
-    """What one process wrote."""
-
-    about: dict[str, Any] = field(default_factory=dict)
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    digests: dict[str, list[str]] = field(default_factory=dict)
-    begun: str = ""
-    has_ended: bool = False
-
-
-def in_process(argument: str, hash_seed: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the worker in a process of its own."""
-    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    return subprocess.run(  # noqa: S603 - this interpreter, and a program of ours
-        [sys.executable, "-P", "-c", _PROGRAM, argument],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
+    print_lines(f"written to {folder}: {what}", f"next: cd {shlex.quote(str(folder))} && mac-run {first}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,136 +155,9 @@ class Check(Verb):
         request = CheckRequest(
             self.target, self.settings, self.agents, self.conversations, self.turns, self.seconds, self.policy
         )
-        return check(request, as_json=self.json)
-
-
-def check(request: CheckRequest, *, as_json: bool, play: Play = in_process) -> Exit:
-    """Print which promises are kept and which are not; FAILURES when one is not."""
-    first = _played(request, play, _HASH_SEEDS[0], is_playing_only=False)
-    findings = list(first.findings)
-    if first.has_ended:
-        second = _played(request, play, _HASH_SEEDS[1], is_playing_only=True)
-        findings += [each for each in second.findings if not each["is_kept"]] or [_compared(first, second)]
-    broken = sum(not each["is_kept"] for each in findings)
-    about = {"environment": request.target, **first.about}
-    with report() as stream:
-        if as_json:
-            stream.write(json.dumps({**about, "broken": broken, "promises": findings}, indent=2) + "\n")
-        else:
-            stream.writelines(f"{line}\n" for line in _lines(about, findings))
-    return Exit.FAILURES if broken else Exit.OK
-
-
-def _played(request: CheckRequest, play: Play, hash_seed: str, *, is_playing_only: bool) -> _Output:
-    """What a process of its own finds. Raises ConfigError for an environment that cannot be loaded."""
-    ended = play(json.dumps({**request._asdict(), "is_playing_only": is_playing_only}), hash_seed)
-    output = _read(ended.stdout.decode("utf-8", "replace"))
-    if not output.has_ended:
-        said = ended.stderr.decode("utf-8", "replace")
-        output.findings.append(_ended_early(request, output, ended.returncode, said))
-    return output
-
-
-def _read(text: str) -> _Output:
-    output = _Output()
-    for line in map(json.loads, text.splitlines()):
-        match line:
-            case {"error": str(words)}:
-                raise ConfigError(words)
-            case {"begun": str(name)}:
-                output.begun = name
-            case {"finding": finding}:
-                output.findings.append(finding)
-            case {"digests": digests}:
-                output.digests = digests
-            case {"ended": True}:
-                output.has_ended = True
-            case _:
-                output.about.update(line)
-    return output
-
-
-def _ended_early(request: CheckRequest, output: _Output, code: int, said: str) -> dict[str, Any]:
-    """The finding about a process that did not get to its end."""
-    where = ""
-    if "Timeout (" in said:
-        limit_s = request.loading_s if output.begun == "loading" else request.seconds
-        what = f"a step took longer than {limit_s:g} s"
-        trace = said[said.rindex("Timeout (") :]
-        folder = str(Path(output.about["code"]).parent) if output.about.get("code") else ""
-        lines = [(file, line) for file, line in _TRACE_LINE.findall(trace) if not _OURS.search(file)]
-        own = [(file, line) for file, line in lines if folder and file.startswith(folder)] or lines
-        where = ":".join(own[0]) if own else ""
-    else:
-        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
-        last = said.strip().splitlines()[-1:] or ["it said nothing"]
-        what = f"the process ended with {ending}: {last[0]}"
-    if output.begun == "loading":
-        raise ConfigError(f"{request.target}: while it was loaded, {what}{f', at {where}' if where else ''}")
-    return {
-        "name": "returns",
-        "text": _RETURNS,
-        "is_kept": False,
-        "what": what,
-        "place": f"while this was tried: {output.begun}",
-        "where": where,
-        "remedy": _RETURNS_REMEDY,
-    }
-
-
-def _compared(first: _Output, second: _Output) -> dict[str, Any]:
-    found = {
-        "name": "processes",
-        "text": _PROCESSES,
-        "is_kept": True,
-        "what": "",
-        "place": "",
-        "where": "",
-        "remedy": "",
-    }
-    for name, marks in first.digests.items():
-        others = second.digests.get(name, [])
-        for number, mark in enumerate([*marks, ""]):
-            other = others[number] if number < len(others) else ""
-            if mark != other:
-                at = (mark or other).partition(" ")[0]
-                what = f"a process in which texts have other hashes has {other!r} in place of {mark!r}"
-                place = f"conversation {name}, turn {at}" if "/" in at else f"conversation {name}, {mark}"
-                return {**found, "is_kept": False, "what": what, "place": place, "remedy": _PROCESSES_REMEDY}
-    return found
-
-
-def _lines(about: dict[str, Any], findings: list[dict[str, Any]]) -> Iterator[str]:
-    policy = (
-        "replies drawn from the form of each prompt" if about.get("policy") is None else f"player {about['policy']}"
-    )
-    agents = about.get("agents", [])
-    yield (
-        f"{about['environment']}: {about.get('conversations', 0)} conversations of {len(agents)} agents, "
-        f"{policy}, and hostile replies"
-    )
-    yield ""
-    seen: set[tuple[str, str]] = set()
-    for each in findings:
-        yield f"{'ok  ' if each['is_kept'] else 'FAIL'}  {each['text']}"
-        if each["is_kept"]:
-            continue
-        if (reason := (each["what"], each["where"])) in seen:
-            yield "      for the same reason"
-            continue
-        seen.add(reason)
-        yield from (f"      {name:<7}{printable(text)}" for name, text in _story(each) if text)
-    yield ""
-    if (share := about.get("prefix_share")) is not None:
-        yield f"prefix share {share:.0%}: as much of a prompt begins like the one that its seat had before"
-    broken = sum(not each["is_kept"] for each in findings)
-    yield f"{broken} of {len(findings)} promises broken" if broken else f"all {len(findings)} promises kept"
-
-
-def _story(finding: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "found", finding["what"]
-    yield "where", ", ".join(part for part in (finding["place"], finding["where"]) if part)
-    yield "mend", finding["remedy"]
+        found = check(request)
+        print_lines(json.dumps(found.as_json(), indent=2) if self.json else "\n".join(found.lines()))
+        return Exit.FAILURES if found.broken else Exit.OK
 
 
 _CONVERTERS: Final = {name: each for spec in environment_specs().values() for name, each in spec.converters.items()}
@@ -366,7 +187,7 @@ class Import(Verb):
         "FILE",
     )
 
-    def work(self) -> Exit:
+    def work(self) -> None:
         if self.out is not None:
             refuse_taken(self.out, "--out")
         if self.metadata is not None and self.format not in _METADATA:
@@ -375,7 +196,7 @@ class Import(Verb):
             return self._questions(_CONVERTERS[self.format])
         return self._experiment(_IMPORTERS[self.format])
 
-    def _questions(self, converter: Converter) -> Exit:
+    def _questions(self, converter: Converter) -> None:
         """Write the questions of the files."""
         if self.out is None:
             raise ConfigError("--out: name the file of questions to write")
@@ -384,9 +205,8 @@ class Import(Verb):
         Disk().write_atomic(self.out, [written])
         questions = written.count(b"\n")
         print_lines(f"{self.out}: {questions} questions")
-        return Exit.OK
 
-    def _experiment(self, importer: Importer) -> Exit:
+    def _experiment(self, importer: Importer) -> None:
         """Write the experiment of another runner as one of ours, or print it; list what it leaves out."""
         file, *others = self.files
         if others:
@@ -409,7 +229,6 @@ class Import(Verb):
             Disk().write_atomic(self.out, [written.encode()])
         for line in (*(f"{file}:{line}" for line in left_out), _carried(len(left_out))):
             say(printable(line))
-        return Exit.OK
 
 
 def _carried(count: int) -> str:

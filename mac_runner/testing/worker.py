@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from mac_runner.clock import SystemWatchdog, Watchdog
 from mac_runner.config import Experiment, Written, load_experiment
@@ -29,24 +29,9 @@ from mac_runner.environments.base import Conversation, Environment
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError, boundary, said_by
 from mac_runner.plan import plan_tasks
 from mac_runner.registry import ENVIRONMENTS
+from mac_runner.testing.check import CheckRequest, Finding
 from mac_runner.testing.promises import PROMISES, BrokenPromiseError, Promise, Subject, prefix_share
-from mac_runner.testing.request import CheckRequest
 from mac_runner.types import JsonObject, JsonValue
-
-
-class Finding(NamedTuple):
-    """What came of trying one promise."""
-
-    name: str
-    text: str
-    is_kept: bool
-    what: str = ""
-    """What happened instead."""
-    place: str = ""
-    """The conversation and turn."""
-    where: str = ""
-    """File and line of the environment's code, where an exception came from there."""
-    remedy: str = ""
 
 
 def examine(subject: Subject, begin: Callable[[Promise], None] = lambda _promise: None) -> Iterator[Finding]:

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.cli.games import check
 from mac_runner.errors import ConfigError
+from mac_runner.testing.check import CheckRequest, Finding, check
 from mac_runner.testing.promises import PROMISES
-from mac_runner.testing.request import CheckRequest
-from mac_runner.testing.worker import Finding, examine, main, subject_of
+from mac_runner.testing.worker import examine, main, subject_of
 from tests import patience
 from tests.environments import bad_games
 
@@ -151,16 +150,13 @@ def test_the_line_that_is_at_fault_is_named() -> None:
     assert words.where == line_of("int(number)")
 
 
-def test_a_step_that_does_not_return_is_found_with_its_line(
-    play: InThisProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_step_that_does_not_return_is_found_with_its_line(play: InThisProcess, tmp_path: Path) -> None:
     game = tmp_path / "sleeping.py"
     game.write_text(SLEEPS)
 
-    check(CheckRequest(f"{game}:hangs"), as_json=True, play=play)
-    (hanging,) = json.loads(capsys.readouterr().out)["promises"]
-    assert ("longer than 10 s" in hanging["what"], play.slept_s) == (True, 11)
-    assert hanging["where"] == f"{game}:{SLEEPS.splitlines().index('        time.sleep(1)') + 1}"
+    (hanging,) = check(CheckRequest(f"{game}:hangs"), play).findings
+    assert ("longer than 10 s" in hanging.what, play.slept_s) == (True, 11)
+    assert hanging.where == f"{game}:{SLEEPS.splitlines().index('        time.sleep(1)') + 1}"
 
     slow = CheckRequest(f"{game}:takes_its_time", agents=2, conversations=1)
     assert b'"ended"' in play(json.dumps({**slow._asdict(), "is_playing_only": True}), "1").stdout
@@ -171,16 +167,14 @@ def test_loading_has_more_time_than_a_step(play: InThisProcess, tmp_path: Path) 
     for sleeps_s, ends in ((59, "sys.exit"), (61, "longer than 60 s")):
         game.write_text(f"import sys, time\ntime.sleep({sleeps_s})\nsys.exit('sys.exit')")
         with pytest.raises(ConfigError, match=ends):
-            check(CheckRequest(f"{game}:game"), as_json=True, play=play)
+            check(CheckRequest(f"{game}:game"), play)
 
 
-def test_a_game_that_another_process_plays_otherwise_is_found(
-    play: InThisProcess, capsys: pytest.CaptureFixture[str]
-) -> None:
-    request = CheckRequest(f"{FILE}:asks_by_hash_seed", agents=2, conversations=2)
+def test_a_game_that_another_process_plays_otherwise_is_found(play: InThisProcess) -> None:
+    found = check(CheckRequest(f"{FILE}:asks_by_hash_seed", agents=2, conversations=2), play)
 
-    assert check(request, as_json=False, play=play) == 1
-    assert "FAIL  two processes" in capsys.readouterr().out
+    assert found.broken == 1
+    assert "FAIL  two processes" in "\n".join(found.lines())
 
 
 @pytest.mark.ci
@@ -206,7 +200,7 @@ def test_what_ends_or_holds_up_the_process_or_depends_on_hashes_is_found(
 
 @pytest.mark.ci
 def test_what_cannot_be_loaded_and_settings_that_do_not_fit_are_bad_input(
-    play: InThisProcess, tmp_path: Path, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]
+    play: InThisProcess, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     (tmp_path / "raising.py").write_text("raise RuntimeError('not today')\n")
     for target, words in {
@@ -220,23 +214,21 @@ def test_what_cannot_be_loaded_and_settings_that_do_not_fit_are_bad_input(
     }.items():
         with subtests.test(target):
             with pytest.raises(ConfigError) as refusal:
-                check(CheckRequest(target), as_json=False, play=play)
+                check(CheckRequest(target), play)
 
             assert words in str(refusal.value)
-            assert capsys.readouterr().out == ""
     with pytest.raises(ConfigError, match=r"settings\.rounds"):
-        check(CheckRequest(f"{FILE}:good", ("rounds=many",)), as_json=False, play=play)
+        check(CheckRequest(f"{FILE}:good", ("rounds=many",)), play)
 
 
 @pytest.mark.ci
-def test_the_report_is_for_people_and_for_programs(play: InThisProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    good = CheckRequest(f"{FILE}:good", ("rounds=3",), agents=3, conversations=2)
-    assert check(good, as_json=False, play=play) == 0
-    said = capsys.readouterr().out
+def test_the_report_is_for_people_and_for_programs(play: InThisProcess) -> None:
+    good = check(CheckRequest(f"{FILE}:good", ("rounds=3",), agents=3, conversations=2), play)
+    assert good.broken == 0
+    said = "\n".join(good.lines())
     assert "2 conversations of 3 agents" in said
     assert said.count("\nok  ") == len(PROMISES) + 1
 
-    assert check(CheckRequest(f"{FILE}:needs_good_words", conversations=2), as_json=True, play=play) == 1
-    report = json.loads(capsys.readouterr().out)
+    report = check(CheckRequest(f"{FILE}:needs_good_words", conversations=2), play).as_json()
     assert report["broken"] == sum(not each["is_kept"] for each in report["promises"]) == 1
     assert report["promises"][0].keys() == {"name", "text", "is_kept", "what", "place", "where", "remedy"}

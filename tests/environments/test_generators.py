@@ -21,9 +21,9 @@ from mac_runner.environments.generators import Ask, AskView, Table, game
 from mac_runner.environments.generators.conversation import GeneratorConversation
 from mac_runner.errors import ConversationError
 from mac_runner.spec import RetryConfig
+from mac_runner.testing.check import CheckRequest
 from mac_runner.testing.promises import Answer, Subject
 from mac_runner.testing.replies import usable_reply
-from mac_runner.testing.request import CheckRequest
 from mac_runner.testing.worker import subject_of
 from mac_runner.types import (
     Agent,
