@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import click
 
 from mac_runner.cli.options import OfExperiment, commands, counts, option, switch
-from mac_runner.cli.process import INTERRUPTED, Exit, leave_on_signals, report, say
+from mac_runner.cli.process import INTERRUPTED, leave_on_signals, report, say
 from mac_runner.planning.cost import Cost, CostRequest, Row, cost_of
-from mac_runner.planning.forecast import PILOT, Forecast
+from mac_runner.planning.forecast import PILOT, EngineUse, Forecast
 from mac_runner.printable import counted, printable
 from mac_runner.reports import write_tables
 from mac_runner.results import Table
 from mac_runner.store.records import encode_json
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, TokenCount
 
 
 def _price(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
@@ -58,7 +58,7 @@ class Plan(OfExperiment):
     resamplings: int = option("For the interval [20].", "N", 20, type=click.IntRange(min=0, max=1000))
     json: bool = switch("For programs.")
 
-    def work(self) -> Exit:
+    def work(self) -> None:
         """Simulate the study, and print what it takes. A signal leaves at once: nothing is lost but time."""
         leave_on_signals(words=INTERRUPTED)
         request = CostRequest(
@@ -82,7 +82,6 @@ class Plan(OfExperiment):
                 stream.writelines(f"{printable(line)}\n" for line in _head(found, self.price))
                 write_tables([cost_table(found, self.price)], stream)
                 stream.writelines(f"{printable(line)}\n" for line in _below(found))
-        return Exit.OK
 
 
 def cost_json(found: Cost, price: float | None) -> JsonObject:
@@ -117,7 +116,7 @@ def cost_table(found: Cost, price: float | None) -> Table:
                 f"{row.forecast.slot_share:.0%}",
                 f"{row.forecast.hit_share:.0%}",
                 f"{sum(engine.waiting for engine in row.forecast.engines.values()):.0f}",
-                _limit(row.forecast),
+                _limit(row.forecast)[0],
             )
             for row in found.rows
         ],
@@ -135,7 +134,7 @@ def _head(found: Cost, price: float | None) -> Iterator[str]:
     yield f"{_hours(forecast.seconds)} hours{interval} on {lanes}: {row.gpu_hours:.3g} GPU-hours{cost}"
     tokens = forecast.tokens
     yield f"{tokens.prompt:,} tokens in ({forecast.hit_share:.0%} from the cache), {tokens.completion:,} out"
-    yield f"limit: {_limit_words(forecast)}"
+    yield f"limit: {_limit(forecast)[1]}"
     yield ""
 
 
@@ -162,22 +161,7 @@ def _below(found: Cost) -> Iterator[str]:
 
 def _row_json(row: Row, price: float | None) -> JsonObject:
     forecast = row.forecast
-    engines: JsonObject = {
-        name: {
-            "lanes": use.lanes,
-            "slots": use.slots,
-            "requests": use.requests,
-            "prompt_tokens": use.tokens.prompt,
-            "cached_tokens": use.tokens.cached,
-            "completion_tokens": use.tokens.completion,
-            "slot_share": round(use.slot_share, 4),
-            "step_share": round(use.step_share, 4),
-            "kv_wait_share": round(use.kv_wait_share, 4),
-            "waiting": round(use.waiting, 2),
-            "preemptions": use.preemptions,
-        }
-        for name, use in forecast.engines.items()
-    }
+    engines: JsonObject = {name: _engine_json(use) for name, use in forecast.engines.items()}
     return {
         "lanes": row.lanes,
         "slots": row.slots,
@@ -198,25 +182,32 @@ def _row_json(row: Row, price: float | None) -> JsonObject:
     }
 
 
+def _engine_json(use: EngineUse) -> JsonObject:
+    known = asdict(use)
+    tokens: TokenCount = known.pop("tokens")
+    return {
+        **{name: round(value, 4) for name, value in known.items()},
+        "prompt_tokens": tokens.prompt,
+        "cached_tokens": tokens.cached,
+        "completion_tokens": tokens.completion,
+    }
+
+
 def _hours(seconds: float) -> str:
     return f"{seconds / 3600:.3g}"
 
 
-def _limit(forecast: Forecast) -> str:
-    engine = "" if forecast.limiting_engine is None else f" {forecast.limiting_engine}"
-    return {"client": "client CPU", "kv": "KV cache of", "engine": "engine", "gating": "gating"}[
-        forecast.limit
-    ] + engine
+_LIMITS: Final = {
+    "client": ("client CPU", "the CPU of mac_runner's process; play shards in several processes (--shard auto/N)"),
+    "kv": ("KV cache of {engine}", "the KV cache of {engine}; more lanes, or more memory for the cache"),
+    "engine": ("engine {engine}", "the engine {engine}; more lanes"),
+    "gating": ("gating", "turns that wait for other turns of their conversation; more lanes do not help"),
+}
+"""What holds a run back, as a cell and with what helps."""
 
 
-def _limit_words(forecast: Forecast) -> str:
-    """What holds the run back, and what helps."""
-    return {
-        "client": "the CPU of mac_runner's process; play shards in several processes (--shard auto/N)",
-        "kv": f"the KV cache of {forecast.limiting_engine}; more lanes, or more memory for the cache",
-        "engine": f"the engine {forecast.limiting_engine}; more lanes",
-        "gating": "turns that wait for other turns of their conversation; more lanes do not help",
-    }[forecast.limit]
+def _limit(forecast: Forecast) -> tuple[str, ...]:
+    return tuple(words.format(engine=forecast.limiting_engine) for words in _LIMITS[forecast.limit])
 
 
 VERBS: Final = commands(plan=Plan)
