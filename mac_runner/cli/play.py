@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from mac_runner.cli.options import (
 )
 from mac_runner.cli.process import Exit, print_lines, report, say, stop_on_signals
 from mac_runner.clock import SystemClock
-from mac_runner.config import in_words
+from mac_runner.config import ModelDefinition, in_words
 from mac_runner.errors import ConfigError
 from mac_runner.extras import install_command
 from mac_runner.files import read_material
@@ -140,12 +139,16 @@ class Run(OfRequest, _Playing):
     def request(self) -> RunRequest:
         return replace(super().request(), shard=self.shard)
 
-    def work(self) -> Exit:
+    def work(self) -> Exit | None:
         self._check()
         chosen = set_up(self.request())
-        if self.prompt is not None:
-            return preview(chosen, self.prompt, self.agent)
-        return self._describe(chosen) if self.dry_run else self._play(chosen)
+        if not self.dry_run:
+            return self._play(chosen)
+        if self.prompt is None:
+            self._describe(chosen)
+        else:
+            preview(chosen, self.prompt, self.agent)
+        return None
 
     def _check(self) -> None:
         """Raises ConfigError for options that do not go together."""
@@ -186,26 +189,21 @@ class Run(OfRequest, _Playing):
 
         return viewed(directory, is_opened=not self.no_open)
 
-    def _describe(self, chosen: ExperimentSet) -> Exit:
+    def _describe(self, chosen: ExperimentSet) -> None:
         """Print what would run and how much is left; touches nothing."""
         engines = plan_engines(chosen.setups, chosen.setups, SystemClock(), self.say, is_dry=True)
         if chosen.claimed is not None:
             check(chosen)
         surveys = {setup.slug: survey(setup.invocation) for setup in chosen.setups}
-        lines = [*(_of_one(chosen, surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines))]
-        if on_fleet := [engine.name for engine in engines.engines.values() if engine.is_on_fleet]:
-            lines.append(
-                f"fleet          {', '.join(on_fleet)}; mac-run doctor FILE --fleet shows where their engines run"
-            )
-        limits = chosen.setups[0].experiment.limits
-        if limits is not None and (asked := limits.model_dump(exclude_none=True)):
-            lines.append(f"limits         {', '.join(f'{key} {value:,}' for key, value in asked.items())}")
+        facts = [*_facts(chosen, surveys, engines), *(("warning", warning) for warning in chosen.warnings)]
+        lines = [f"{what:<15}{text}" for what, text in facts]
+        if chosen.grid is not None:
+            lines += ["", *_tree(chosen.setups, surveys)]
         with report() as stream:
-            stream.write("\n".join([*lines, *(f"warning        {warning}" for warning in chosen.warnings)]) + "\n")
+            stream.writelines(f"{printable(line)}\n" for line in lines)
             if design := [*_design(chosen)]:
                 stream.write("\n")
                 write_tables(design, stream)
-        return Exit.OK
 
 
 def _attached(player: Player, chosen: ExperimentSet, fleet: Path) -> Player:
@@ -219,7 +217,7 @@ def _attached(player: Player, chosen: ExperimentSet, fleet: Path) -> Player:
     return replace(player, fleet=attached_to(fleet))
 
 
-def preview(chosen: ExperimentSet, number: int, agent: str | None) -> Exit:
+def preview(chosen: ExperimentSet, number: int, agent: str | None) -> None:
     """Print the first prompts of a conversation; of a grid, in its first combination."""
     found = list(first_prompts(chosen.setups[0], number, agent))
     if chosen.grid is not None:
@@ -228,7 +226,6 @@ def preview(chosen: ExperimentSet, number: int, agent: str | None) -> Exit:
         for turn, prompt in found:
             text = f"=== turn {turn.key}, sent to {turn.model}\n{prompt_text(prompt)}=== {_held_to(prompt)}\n"
             stream.write(printable_lines(text) if stream.isatty() else text)
-    return Exit.OK
 
 
 def _held_to(prompt: Prompt) -> str:
@@ -251,52 +248,44 @@ def _design(chosen: ExperimentSet) -> Iterable[Table | str]:
     return (part for of_one in planned.values() for part in of_one[0].experiment.spec.design(of_one))
 
 
-def _of_one(chosen: ExperimentSet, surveys: Mapping[str, Survey]) -> Iterator[str]:
-    (setup,) = chosen.setups
-    found, experiment, shard = surveys[setup.slug], setup.experiment, chosen.claimed or setup.shard
-    models = ", ".join(f"{name} ({definition.backend})" for name, definition in experiment.model_definitions.items())
-    yield f"experiment     {setup.name}, profile {experiment.profile}, seed {experiment.seed}"
-    yield f"environment    {setup.environment_name}"
-    yield f"models         {models}"
-    yield f"run directory  {setup.directory}{'' if shard is None else f', shard {shard}'}"
-    yield _conversations(surveys.values())
-    yield from (f"changed        {change}" for change in found.changed_settings)
-
-
-def _of_grid(grid: ExperimentSet, surveys: Mapping[str, Survey], engines: EnginePlan) -> Iterator[str]:
-    complete = sum(found.is_complete for found in surveys.values())
-    lines = [
-        f"grid           {grid.name}, profile {grid.profile}",
-        f"run directory  {grid.directory}",
-        f"combinations   {len(grid.setups)} asked for: {complete} complete, {len(grid.setups) - complete} to run",
-        _conversations(surveys.values()),
-    ]
-    for place, phase in enumerate(phases := engines.phases(grid.setups), start=1):
-        names = ", ".join(f"{engine.name} ({engine.definition.backend})" for engine in phase.engines)
-        which = "engines" if len(phases) == 1 else f"phase {place}"
-        lines.append(f"{which:<15}{names}, shared by {len(phase.setups)} combinations")
-    if grid.left_out:
-        lines.append(
-            f"left out       {len(grid.left_out)} of earlier, not asked for any more: {', '.join(grid.left_out)}"
-        )
-    yield from map(printable, (*lines, "", *_tree(grid.setups, surveys)))
-
-
-def _conversations(surveys: Iterable[Survey]) -> str:
-    counts = Counter[str]()
-    for found in surveys:
-        counts += Counter(
-            planned=found.planned,
-            finished=found.finished,
-            failed=found.failed,
-            half_done=found.half_done,
-            replies=found.recorded_replies,
-            untouched=found.untouched,
-        )
-    return (
-        f"conversations  {counts['planned']} asked for: {counts['finished']} finished, {counts['failed']} failed, "
-        f"{counts['half_done']} half done ({counts['replies']} replies recorded), {counts['untouched']} not begun"
+def _facts(chosen: ExperimentSet, surveys: Mapping[str, Survey], engines: EnginePlan) -> Iterator[tuple[str, str]]:
+    """What would run and how much is left, each with what it is."""
+    first, found = chosen.setups[0], [*surveys.values()]
+    experiment, shard = first.experiment, chosen.claimed or first.shard
+    if chosen.grid is None:
+        yield "experiment", f"{first.name}, profile {experiment.profile}, seed {experiment.seed}"
+        yield "environment", first.environment_name
+        yield "models", _models(experiment.model_definitions)
+    else:
+        complete = sum(each.is_complete for each in found)
+        yield "grid", f"{chosen.name}, profile {chosen.profile}"
+        yield "combinations", f"{len(found)} asked for: {complete} complete, {len(found) - complete} to run"
+    yield "run directory", f"{chosen.directory}{'' if shard is None else f', shard {shard}'}"
+    yield (
+        "conversations",
+        f"{sum(each.planned for each in found)} asked for: {sum(each.finished for each in found)} finished, "
+        f"{sum(each.failed for each in found)} failed, {sum(each.half_done for each in found)} half done "
+        f"({sum(each.recorded_replies for each in found)} replies recorded), "
+        f"{sum(each.untouched for each in found)} not begun",
     )
+    if chosen.grid is None:
+        yield from (("changed", change) for change in found[0].changed_settings)
+    else:
+        for place, phase in enumerate(phases := engines.phases(chosen.setups), start=1):
+            names = _models({engine.name: engine.definition for engine in phase.engines})
+            what = "engines" if len(phases) == 1 else f"phase {place}"
+            yield what, f"{names}, shared by {len(phase.setups)} combinations"
+        if left_out := chosen.left_out:
+            yield "left out", f"{len(left_out)} of earlier, not asked for any more: {', '.join(left_out)}"
+    if on_fleet := [engine.name for engine in engines.engines.values() if engine.is_on_fleet]:
+        yield "fleet", f"{', '.join(on_fleet)}; mac-run doctor FILE --fleet shows where their engines run"
+    limits = experiment.limits
+    if limits is not None and (asked := limits.model_dump(exclude_none=True)):
+        yield "limits", ", ".join(f"{key} {value:,}" for key, value in asked.items())
+
+
+def _models(definitions: Mapping[str, ModelDefinition]) -> str:
+    return ", ".join(f"{name} ({definition.backend})" for name, definition in definitions.items())
 
 
 def _tree(setups: Sequence[Setup], surveys: Mapping[str, Survey]) -> Iterator[str]:
