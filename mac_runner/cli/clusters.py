@@ -15,6 +15,9 @@ from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
 from mac_runner.executors.base import DONE, Executor, Job, Terminal, worker_argv
+from mac_runner.executors.local import LocalExecutor
+from mac_runner.executors.ray import RayExecutor
+from mac_runner.executors.slurm import SlurmExecutor
 from mac_runner.plan import CLAIMED_MAX, AutoShard, parse_shard
 from mac_runner.printable import counted
 from mac_runner.runs.claims import check
@@ -31,25 +34,11 @@ _OF_WORKERS: Final = ("profile", "seed", "limit", "concurrency", "mirror", "over
 """The options that each worker gets."""
 
 
-def _local(_sbatch_args: str) -> Executor:
-    from mac_runner.executors.local import LocalExecutor
-
-    return LocalExecutor()
-
-
-def _slurm(sbatch_args: str) -> Executor:
-    from mac_runner.executors.slurm import SlurmExecutor
-
-    return SlurmExecutor(sbatch_args)
-
-
-def _ray(_sbatch_args: str) -> Executor:
-    from mac_runner.executors.ray import RayExecutor
-
-    return RayExecutor()
-
-
-EXECUTORS: Final[Mapping[str, Callable[[str], Executor]]] = {"slurm": _slurm, "ray": _ray, "local": _local}
+EXECUTORS: Final[Mapping[str, Callable[[], Executor]]] = {
+    "slurm": SlurmExecutor,
+    "ray": RayExecutor,
+    "local": LocalExecutor,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +91,7 @@ class Submit(OfRequest, Resulting):
             raise ConfigError(f"--sbatch-args is for --executor slurm, and this is {self.executor}: leave it out")
         if self.assume_shared and self.executor == "local":
             raise ConfigError("--assume-shared is about other hosts, and local workers need none: leave it out")
-        return EXECUTORS[self.executor](self.sbatch_args or "")
+        return EXECUTORS[self.executor]() if self.sbatch_args is None else SlurmExecutor(self.sbatch_args)
 
     def _claimed(self) -> ExperimentSet:
         """What the workers will play, checked as each of them would: the experiment, and the directory."""
@@ -151,15 +140,14 @@ class Merge(Reading, Resulting):
         """Print the summary of the whole; what is still missing is said even if quiet."""
         merged = merge_runs(self.target, self.sources, summarise=summary_of, plan=recorded_plan, clock=SystemClock())
         counts = merged.contents.counts
-        ended = f"{counts.done} of {counts.planned} conversations have ended"
-        exit_code = self.results(Results(merged.summary, ended), self.target)
+        exit_code = self.results(Results(merged.summary, counts.in_words), self.target)
         is_whole = not merged.missing and counts.done == counts.planned
         if not self.quiet:
             for note in merged.notes:
                 say(note)
-            say(f"merged {counted(len(self.sources), 'runs')} into {self.target}: {ended}")
+            say(f"merged {counted(len(self.sources), 'runs')} into {self.target}: {counts.in_words}")
         elif not is_whole:
-            say(f"{self.target}: {ended}")
+            say(f"{self.target}: {counts.in_words}")
         for warning in merged.warnings:
             say(warning)
         if merged.missing:

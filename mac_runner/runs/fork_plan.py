@@ -246,12 +246,12 @@ def _row(contents: Run, game: str) -> JsonObject:
     try:
         return ended_row(contents, game)
     except ConfigError:
-        counts, planned = contents.counts, contents.planned()
+        planned = contents.planned()
         if game not in planned and game not in map(str, planned.values()):
             raise
-        ended = f"{counts.done} of {counts.planned} conversations have ended"
-        text = f"GAME: {game!r} has not ended, and only an ended conversation can be forked; {ended}"
-        raise ConfigError(text) from None
+        raise ConfigError(
+            f"GAME: {game!r} has not ended, and only an ended conversation can be forked; {contents.counts.in_words}"
+        ) from None
 
 
 def _points(contents: Run, request: ForkRequest) -> tuple[list[tuple[_Point, str]], list[str]]:

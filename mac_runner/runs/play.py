@@ -274,8 +274,7 @@ class Player:
             def end() -> Results:
                 # Even a run stopped before its first reply leaves a directory with a summary.
                 summary, counts = run.sum_up(), run.run.counts
-                ended = f"{counts.done} of {counts.planned} conversations have ended"
-                return Results(summary, ended, is_complete=counts.done == counts.planned)
+                return Results(summary, counts.in_words, is_complete=counts.done == counts.planned)
 
             yield _Opened(
                 log=run.run,

@@ -162,10 +162,8 @@ def ended_row(run: Run, game: str) -> JsonObject:
     for row in run.rows():
         if game in (str(row["task_id"]), str(row["index"])):
             return row
-    counts = run.counts
-    ended = f"{counts.done} of {counts.planned} conversations have ended"
     raise ConfigError(
-        f"GAME: no ended conversation is called {game!r} or has this number (from 0); {ended}: "
+        f"GAME: no ended conversation is called {game!r} or has this number (from 0); {run.counts.in_words}: "
         f"mac-run show {run.layout.directory} lists them"
     )
 

@@ -52,6 +52,10 @@ class Counts(NamedTuple):
     def done(self) -> int:
         return self.finished + self.failed
 
+    @property
+    def in_words(self) -> str:
+        return f"{self.done} of {self.planned} conversations have ended"
+
 
 class Manifest:
     """Planned tasks in the order of their index, and how those that are done ended."""

@@ -306,8 +306,9 @@ class Run:
     def _missing(self, task_id: str) -> RunDirectoryError:
         """The error for a task without a transcript, or for a name that is none."""
         self.layout.transcript(task_id)
-        ended = f"{self.counts.done} of {self.counts.planned} conversations have ended so far"
-        return RunDirectoryError(f"{self.layout.directory} has no transcript of {task_id!r}: {ended}")
+        return RunDirectoryError(
+            f"{self.layout.directory} has no transcript of {task_id!r}: {self.counts.in_words} so far"
+        )
 
     def _ended(self, task_id: str) -> JsonObject:
         """What the index row of a task says of its transcript."""
