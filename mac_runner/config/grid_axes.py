@@ -198,8 +198,9 @@ class _Builder:
         if not rows:
             return None
         keys = {key: cell.place for key, cell in rows[0].items()}
-        called = [{key: cell.value for key, cell in row.items()} for row in rows]
-        return self._axis(here, keys, [*zip([{name: label} for label in labels] or called, rows, strict=True)])
+        called: list[_Values] = [{name: label} for label in labels]
+        called = called or [{key: cell.value for key, cell in row.items()} for row in rows]
+        return self._axis(here, keys, list(zip(called, rows, strict=True)))
 
     def _by_column(self, here: KeyPath, columns: Mapping[str, Sequence[JsonValue]]) -> list[_Row]:
         """The rows of a group that is written by column; none, and a problem, where one is longer than another."""
