@@ -116,30 +116,28 @@ def test_each_game_of_another_library_that_the_tests_play_is_on_its_page() -> No
 
 
 @pytest.fixture
-def werewolf(lab: Lab) -> Path:
+def votes(lab: Lab) -> Path:
     """The experiment of docs/generators.md, beside its game."""
-    files(lab.path, blocks(DOCS / "generators.md"), "werewolf.py", "werewolf.yaml")
-    return lab.path / "werewolf.yaml"
+    files(lab.path, blocks(DOCS / "generators.md"), "votes.py", "votes.yaml")
+    return lab.path / "votes.yaml"
 
 
 @pytest.mark.ci
-def test_commands_of_generators_play_show_check_and_verify_the_example(
-    lab: Lab, werewolf: Path, at_once: AtOnce
-) -> None:
-    assert werewolf.with_suffix(".py").read_text() == (ROOT / "examples" / "werewolf.py").read_text()
+@pytest.mark.usefixtures("votes")
+def test_commands_of_generators_play_show_check_and_verify_the_example(lab: Lab, at_once: AtOnce) -> None:
     found = blocks(DOCS / "generators.md")
 
     said = [at_once(*args).done().stdout for block in found if block.kind == "bash" for args in commands(block.text)]
 
     _, shown, checked, _ = said
-    outcomes: Any = [row["outcome"] for row in lab.run_dir("werewolf").index]
-    assert {outcome["winner"] for outcome in outcomes} == {"wolves", "village"}
-    assert "was killed." in shown
+    outcomes: Any = [row["outcome"] for row in lab.run_dir("votes").index]
+    assert {outcome["winner"] for outcome in outcomes} == {"traitor", "village"}
+    assert "was voted out." in shown
     assert "promises kept" in checked
 
 
-def test_who_an_agent_is_stands_in_its_system_message(werewolf: Path) -> None:
-    subject = subject_of(CheckRequest(str(werewolf), conversations=1))
+def test_who_an_agent_is_stands_in_its_system_message(votes: Path) -> None:
+    subject = subject_of(CheckRequest(str(votes), conversations=1))
     usable = subject.player(subject.tasks[0])
     systems: dict[str, str] = {}
 
@@ -155,15 +153,14 @@ def test_who_an_agent_is_stands_in_its_system_message(werewolf: Path) -> None:
         "Caleb": "You are Caleb, a 70-year-old man.",
         "Dora": "You are Dora.\n\nKeep your answers short.",
     }.items():
-        assert systems.get(agent, words).endswith(words)
-    assert len(systems) > 4
+        assert systems[agent].endswith(words)
 
 
-def test_what_a_generator_does_not_read_is_refused(werewolf: Path, at_once: AtOnce) -> None:
-    text = werewolf.read_text()
+def test_what_a_generator_does_not_read_is_refused(votes: Path, at_once: AtOnce) -> None:
+    text = votes.read_text()
     for key in ("reasoning: required", "role_specific_config: {visible_to: [Bob]}"):
-        werewolf.write_text(text.replace("agent_id: Abel,", f"agent_id: Abel, {key},"))
-        refused = at_once("werewolf.yaml", "--dry-run")
+        votes.write_text(text.replace("agent_id: Abel,", f"agent_id: Abel, {key},"))
+        refused = at_once("votes.yaml", "--dry-run")
 
         assert refused.returncode == 2, key
         assert key.partition(":")[0] in refused.stderr
