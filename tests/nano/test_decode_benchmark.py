@@ -116,6 +116,7 @@ def test_all_contestants_say_the_same_tokens_in_float32_and_the_same_again(setti
         assert len(list(first.decode_steps_s())) == NUM_NEW - 1, name
 
 
+@pytest.mark.nightly
 def test_decode_benchmark_ends_with_its_row(tmp_path: Path) -> None:
     flags = "--models 5m --dtypes float32 --batches 2 --prompt 32 --new 8 --rounds 1 --peers transformers static vllm"
     flags += " --memory-rounds 2 --contests batches" + (" shared_prefix" if SCALE > 1 else "")
