@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,6 @@ from mac_runner.bottleneck import usage_of
 from mac_runner.errors import ConfigError
 from mac_runner.latency import (
     CHARS_PER_TOKEN,
-    Calibration,
     CalibrationChoice,
     Calibrations,
     StepModel,
@@ -69,8 +68,8 @@ class RunCalibration:
     def __init__(self, runs: Sequence[Run], note: Callable[[str], None]) -> None:
         self._runs = runs
         self._note = note
-        self._models: dict[str, Measured] = {}
-        """Those that were fitted: several engines of an experiment may be of one."""
+        self.model = cache(self._fitted)
+        """By model of the runs, what their events say: several engines of an experiment may be of one."""
 
     @property
     def client_ms(self) -> float | None:
@@ -103,13 +102,8 @@ class RunCalibration:
             f"tokens; it played: {', '.join(played)}. Name a run with this model, or measure it with mac-run calibrate"
         )
 
-    def model(self, name: str) -> Measured:
-        """What the events say of one model of the runs. Raises ConfigError where they are too few or fit badly."""
-        if name not in self._models:
-            self._models[name] = self._fitted(name)
-        return self._models[name]
-
     def _fitted(self, name: str) -> Measured:
+        """Raises ConfigError where the events are too few or fit badly."""
         seen = self._seen[name]
         stays = [stay for other in self._seen.values() if other.servers & seen.servers for stay in other.stays]
         what = f"model {name} of the run"
@@ -260,9 +254,19 @@ class FileCalibration:
 
     def measured(self, engine: Engine) -> Measured:
         """What the file says of an engine. Raises ConfigError where it has none, or several, of its checkpoint."""
-        found = self._chosen(engine)
+        serving = engine.definition.serving
+        checkpoint, parallel = serving.model or engine.name, serving.gpus
+        sizes = {one.tensor_parallel_size for one in self._known if one.model == checkpoint}
+        if sizes and parallel not in sizes:
+            _check_parallel(engine, min(sizes), str(self._path))
+        of_size = tuple(one for one in self._known if one.tensor_parallel_size == parallel)
+        choice = CalibrationChoice(file=str(self._path), model=checkpoint, gpu=self._gpu)
+        try:
+            found = choice.chosen(Calibrations(calibrations=of_size))
+        except ValueError as fault:
+            advice = "choose one with --gpu, or measure it with mac-run calibrate"
+            raise ConfigError(f"{self._path}: model {engine.name}: {fault}; {advice}") from None
         _judge(f"{self._path}, {found.model} on {found.gpu}", found.error, self._note)
-        parallel = found.tensor_parallel_size
         self._note(
             f"{engine.name}: measured as {found.engine} on {found.gpu}, tensor parallel size {parallel}; the forecast "
             "holds for no other GPU and no other size"
@@ -270,19 +274,6 @@ class FileCalibration:
         return Measured(
             steps=found.steps, in_flight=max(found.in_flight), is_sweep=True, cache_tokens=found.cache_tokens
         )
-
-    def _chosen(self, engine: Engine) -> Calibration:
-        checkpoint, parallel = engine.definition.serving.model or engine.name, engine.definition.serving.gpus
-        sizes = {one.tensor_parallel_size for one in self._known if one.model == checkpoint}
-        if sizes and parallel not in sizes:
-            _check_parallel(engine, min(sizes), str(self._path))
-        of_size = tuple(one for one in self._known if one.tensor_parallel_size == parallel)
-        choice = CalibrationChoice(file=str(self._path), model=checkpoint, gpu=self._gpu)
-        try:
-            return choice.chosen(Calibrations(calibrations=of_size))
-        except ValueError as fault:
-            advice = "choose one with --gpu, or measure it with mac-run calibrate"
-            raise ConfigError(f"{self._path}: model {engine.name}: {fault}; {advice}") from None
 
 
 def _check_parallel(engine: Engine, size: int, source: str) -> None:
