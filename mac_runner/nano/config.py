@@ -49,6 +49,19 @@ _KNOWN = {
     "tensor_parallel_gather": ("auto", "memory", "torch"),
     "data_parallel_mode": ("independent", "lock_step"),
 }
+LOGPROBS_MAX = 100
+STOPS_MAX = 64
+CHOICES_MAX = 10_000
+FACTOR_MAX = 100
+"""`repetition_penalty` lies between 1 / FACTOR_MAX and this. Beyond it logits exceed the precision of float32."""
+PENALTY_MAX = 100
+_TAKEN: dict[str, tuple[tuple[type, ...], type]] = {
+    "stop": ((list,), tuple),
+    "choices": ((list,), tuple),
+    "stop_token_ids": ((list, tuple, set), frozenset),
+}
+"""The kinds that are converted, and the kind that a field holds."""
+GENERATION_FILE = "generation_config.json"
 
 
 def is_whole(value: object) -> bool:
@@ -153,21 +166,6 @@ class EngineConfig:
             admission=self.admission,
             prefix_caching=self.prefix_caching,
         )
-
-
-LOGPROBS_MAX = 100
-STOPS_MAX = 64
-CHOICES_MAX = 10_000
-FACTOR_MAX = 100
-"""`repetition_penalty` lies between 1 / FACTOR_MAX and this. Beyond it logits exceed the precision of float32."""
-PENALTY_MAX = 100
-_TAKEN: dict[str, tuple[tuple[type, ...], type]] = {
-    "stop": ((list,), tuple),
-    "choices": ((list,), tuple),
-    "stop_token_ids": ((list, tuple, set), frozenset),
-}
-"""The kinds that are converted, and the kind that a field holds."""
-GENERATION_FILE = "generation_config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -188,7 +188,7 @@ class WeightSync:
         check_update(state_dict, self._model_config)
         return self._runner.build(state_dict)
 
-    def install(self, prepared: Prepared, version: int | None) -> None:
+    def install(self, prepared: Prepared, version: int | None = None) -> None:
         """Compute with a prepared model from now on. Raises StaleVersionError for a version that is not newer."""
         self.require_newer(version)
         self._runner.replace(prepared)

@@ -34,6 +34,8 @@ SHORT_MAX = 32
 """A prompt without so many tokens is not cut for others: steps of few tokens take about as long."""
 PARTIAL_MAX = 8
 """Prompts under way at most for which a shorter one joins them."""
+Forward = Callable[[ForwardBatch], torch.Tensor]
+_NO_SEQUENCE = -1
 
 
 class Work(NamedTuple):
@@ -197,10 +199,6 @@ class _Step:
                 given[seq_id] += piece
                 share, left = share - piece, left - piece
         return [Work(seq_id, piece) for seq_id, piece in given.items() if piece]
-
-
-Forward = Callable[[ForwardBatch], torch.Tensor]
-_NO_SEQUENCE = -1
 
 
 @dataclass(slots=True)

@@ -21,6 +21,8 @@ from mac_runner.nano.errors import InvalidRequestError, PromptTooLongError, Requ
 from mac_runner.nano.tokenizer import TextStream, Tokenizer
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+Prompt = str | Ordered[int]
+SAMPLES_MAX = 1024
 
 
 class VersionSpan(NamedTuple):
@@ -235,10 +237,6 @@ class Sequence:
             num_cached_tokens=self.num_cached_tokens,
             error=error,
         )
-
-
-Prompt = str | Ordered[int]
-SAMPLES_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,12 @@ END_S_MAX = 10.0
 PROBE_S = 1
 ALIVE_S_MAX = 10
 """After how many seconds without an answer a host is lost."""
+CALL_S_MAX = 1800.0
+"""How long a call may take; the longest is to read and pack a large model's weights."""
+LOOKS_MAX = 30
+"""How many looks, of LOOK_S each, may find a process silent and still until it counts as hung."""
+_OVER = ": the engine is over, make another one"
+BuiltModel = TypeVar("BuiltModel", bound=Prepared)
 _USER_TICKS, _SYSTEM_TICKS = 10, 11
 """Where they are in the line of a thread, counted from behind its state: fields 14 and 15 of proc(5)."""
 
@@ -210,12 +216,6 @@ def _manner(code: int) -> str:
     return f"has ended with exit code {code}; its own message is on stderr"
 
 
-CALL_S_MAX = 1800.0
-"""How long a call may take; the longest is to read and pack a large model's weights."""
-LOOKS_MAX = 30
-"""How many looks, of LOOK_S each, may find a process silent and still until it counts as hung."""
-_OVER = ": the engine is over, make another one"
-BuiltModel = TypeVar("BuiltModel", bound=Prepared)
 Calls = list[tuple[Member, Future[Any]]]
 
 

@@ -34,6 +34,14 @@ from mac_runner.nano.parallel.workers import Member, limit_sending, probe_silenc
 PORT = 29500
 """torchrun's own default."""
 PORT_MAX = 65535
+ARRIVAL_S_MAX = 300.0
+"""How long a rank may take to come, after the first one."""
+DIGESTS_S_MAX = 1800.0
+"""How long it may take to read the model's files."""
+FAREWELL_S = 10.0
+"""How long rank 0 keeps the store for ranks that have not read its verdict."""
+HANDSHAKE_S = 10
+_KEY_BYTES = 32
 _LAUNCHERS = {
     "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK"),
     "srun": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODEID"),
@@ -130,16 +138,6 @@ def _port(environ: Mapping[str, str]) -> int:
     if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= PORT_MAX):
         raise ConfigError(f"MASTER_PORT is {value!r}: it is a port from 1 to {PORT_MAX}")
     return int(value)
-
-
-ARRIVAL_S_MAX = 300.0
-"""How long a rank may take to come, after the first one."""
-DIGESTS_S_MAX = 1800.0
-"""How long it may take to read the model's files."""
-FAREWELL_S = 10.0
-"""How long rank 0 keeps the store for ranks that have not read its verdict."""
-HANDSHAKE_S = 10
-_KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)

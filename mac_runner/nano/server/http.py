@@ -57,6 +57,30 @@ _SHORT = 256
 RETRY_AFTER_S = 1
 """What a client should wait when the queue is full."""
 _UNAUTHORIZED: Final = 401
+BODY_BYTES_MAX = 8 << 20
+BODIES_BYTES_MAX = 256 << 20
+"""The memory for the bodies of all requests together, without the first BODY_BYTES_FREE of each."""
+BODY_BYTES_FREE = 64 << 10
+_OPEN_PATHS: Final = ("/health", "/metrics")
+"""Probes and scrapers have no key; these paths reveal nothing about requests."""
+_ADMIN_PREFIX: Final = "/admin/"
+"""These paths have a key of their own."""
+BODY_S_MAX = 60.0
+"""How long a body may take to arrive."""
+BODY_BYTES_AT_ONCE_MAX = 64 << 10
+"""A longer body is parsed on a thread, one at a time."""
+JSON_PARTS_MAX = 100_000
+"""Arrays and objects in one body. Each takes some hundred bytes to parse, so 8 MiB of them would take 1.4 GB."""
+MESSAGES_MAX = 10_000
+TOP_LOGPROBS_MAX = 20
+PROBLEMS_NAMED_MAX = 3
+PROBLEMS_LISTED_MAX = 1_000
+"""More are only counted: it takes long to list millions."""
+
+# Strings are skipped whole; the last one may lack its end. Possessive, so each byte is looked at once.
+_STRING_OR_PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]', re.DOTALL)
+_QUOTE = ord('"')
+_NO_JSON = (b"NaN", b"Infinity")
 # An iterator is written as a list.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=list)
 # Those that JSON lets stand in a text.
@@ -253,32 +277,6 @@ def refusal_answer(scope: Scope, refusal: RefusedError) -> Response:
     if refusal.hangs_up or "expect" in Headers(scope=scope):
         headers["Connection"] = "close"
     return answer(write(refusal), status=refusal.status, headers=headers)
-
-
-BODY_BYTES_MAX = 8 << 20
-BODIES_BYTES_MAX = 256 << 20
-"""The memory for the bodies of all requests together, without the first BODY_BYTES_FREE of each."""
-BODY_BYTES_FREE = 64 << 10
-_OPEN_PATHS: Final = ("/health", "/metrics")
-"""Probes and scrapers have no key; these paths reveal nothing about requests."""
-_ADMIN_PREFIX: Final = "/admin/"
-"""These paths have a key of their own."""
-BODY_S_MAX = 60.0
-"""How long a body may take to arrive."""
-BODY_BYTES_AT_ONCE_MAX = 64 << 10
-"""A longer body is parsed on a thread, one at a time."""
-JSON_PARTS_MAX = 100_000
-"""Arrays and objects in one body. Each takes some hundred bytes to parse, so 8 MiB of them would take 1.4 GB."""
-MESSAGES_MAX = 10_000
-TOP_LOGPROBS_MAX = 20
-PROBLEMS_NAMED_MAX = 3
-PROBLEMS_LISTED_MAX = 1_000
-"""More are only counted: it takes long to list millions."""
-
-# Strings are skipped whole; the last one may lack its end. Possessive, so each byte is looked at once.
-_STRING_OR_PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]', re.DOTALL)
-_QUOTE = ord('"')
-_NO_JSON = (b"NaN", b"Infinity")
 
 
 class Key:
