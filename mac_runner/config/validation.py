@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import takewhile
 from typing import Any, Final, get_origin
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mac_runner.config.experiment import SHORT, Experiment, ModelDefinition, decoding_of
-from mac_runner.problems import Problem, found, nearest, suggestion
+from mac_runner.problems import CONFIG_PROBLEMS_MAX, Problem, found, nearest, suggestion
 from mac_runner.registry import BACKENDS, WORDINGS, EnvironmentSpec, environment_specs, read_settings, section_key
 from mac_runner.section import (
     ADDRESS,
@@ -291,7 +292,9 @@ def complaints(failure: ValidationError, data: JsonValue, *, root: type[Settings
     for error in failure.errors(include_url=False):
         gathered.setdefault(_path_in(data, error), []).append(error)
     parents = {path[:length] for path in gathered for length in range(len(path))}
-    misspelt = [_meant(path, root) for path, errors in gathered.items() if errors[0]["type"] == _UNKNOWN]
+    unknown = [path for path, errors in gathered.items() if errors[0]["type"] == _UNKNOWN]
+    is_missing = any(errors[0]["type"] == "missing" for errors in gathered.values())
+    misspelt = [_meant(path, root) for path in unknown[:CONFIG_PROBLEMS_MAX]] if is_missing else []
     for path, errors in gathered.items():
         # A value that fits no member of a union is reported once, at the deepest place it was followed to. A key that
         # is missing because it is misspelt is reported where it was written.
@@ -383,7 +386,7 @@ def belongs(path: KeyPath, root: type[Settings]) -> str:
     name = str(path[-1])
     if name in _IN_PYTHON:
         return "; a trainer gives it in Python: mac_runner.stream(..., policy=Policy(MODEL, max_lag=2, batch=64))"
-    keys = [*_keys(root, ())]
+    keys = _keys_of(root)
     names = {key[-1] for key in keys} - {"[]", "NAME"}
     parent = _general(path[:-1], keys)
     beside = [*(key[-1] for key in keys if key[:-1] == parent), *(SHORT if root is Experiment and not parent else ())]
@@ -397,6 +400,11 @@ def belongs(path: KeyPath, root: type[Settings]) -> str:
     near = [".".join(key).replace(".[]", "[]") for key in places if shared(key, parent) == closest]
     more = "" if len(near) <= _PLACES_MAX else ", and elsewhere"
     return f"; it belongs at {' or '.join(near[:_PLACES_MAX])}{more}"
+
+
+@cache
+def _keys_of(root: type[Settings]) -> list[tuple[str, ...]]:
+    return [*_keys(root, ())]
 
 
 def _keys(section: type[Settings], prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
