@@ -160,9 +160,11 @@ class RunState:
                 self.deaths.setdefault(record.id, Counter())[record.turn] += 1
             case RetryFrame() if self._holds(record.id):
                 _checked(DoneRow(record.id, encode_json(record.row)))
-                if (ending := self.endings.pop(record.id, None)) is not None:
-                    self.failed -= ending.status == "failed"
-                self.attempts.setdefault(record.id, []).append(record.row)
+                attempts, ending = self.attempts.setdefault(record.id, []), self.endings.pop(record.id, None)
+                self.failed -= ending is not None and ending.status == "failed"
+                # Two processes that open it again at once, as a broken lock lets them, write one frame each.
+                if ending is not None or attempts[-1:] != [record.row]:
+                    attempts.append(record.row)
 
     def count_recorded(self, disk: Disk, layout: Layout) -> None:
         """Take in what each session recorded after its last checkpoint; nothing else needs those replies."""

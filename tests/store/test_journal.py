@@ -346,6 +346,16 @@ def test_reading_on_in_pieces_says_what_reading_at_once_says(layout: Layout) -> 
         assert [each.reply.text for each in tail.replies("t-2")] == ["yes", "again", "yes"]
 
 
+def test_attempt_that_two_processes_open_again_at_once_counts_once(layout: Layout) -> None:
+    failed = row("t-1", "failed")
+    frames = [done_frame(failed), retry_frame(failed), retry_frame(failed), done_frame(failed), retry_frame(failed)]
+    layout.segment(1).write_bytes(b"".join(frames))
+
+    state = read_state(Disk(), layout)
+
+    assert (state.attempts, state.failed) == ({"t-1": [failed, failed]}, 0)
+
+
 def test_journal_that_was_replaced_is_read_anew(layout: Layout) -> None:
     tail, rows = JournalTail(Disk(), layout, keeps_replies=True), list[DoneRow]()
     assert not tail.read_on(rows.append).is_anew
