@@ -60,7 +60,6 @@ class Doctor(Varying):
         chosen = set_up(self.request_for(self.file))
         if not self.fleet:
             return _diagnose(chosen)
-        # Here, because doctor would wait for the HTTP library.
         from mac_runner.cli.engines import show_lanes
 
         show_lanes(chosen)
@@ -90,11 +89,12 @@ def _about_the_fleet(chosen: ExperimentSet) -> int:
         print_lines("", f"fleet        PROBLEM: {error}")
         return 1
     if plan is not None:
-        lanes = [
-            f"             {lane.name} on {lane.place.label}, {lane.slots} requests at once" for lane in plan.lanes
-        ]
-        notes = [f"             note: {note}" for note in plan.notes]
-        print_lines("", f"fleet        {len(plan.lanes)} lanes; of each model one is started now", *lanes, *notes)
+        # Here, because doctor would wait for the HTTP library.
+        from mac_runner.cli.engines import print_lanes
+
+        print_lines("", f"fleet        {len(plan.lanes)} lanes; of each model one is started now")
+        print_lanes(plan)
+        print_lines(*(printable(f"note: {note}") for note in plan.notes))
     return 0
 
 

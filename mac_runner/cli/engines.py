@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import click
 
 from mac_runner.cli.options import OfExperiment, Quiet, Varying, Verb, argument, commands, option, switch
-from mac_runner.cli.process import Exit, report, say, stop_on_signals
+from mac_runner.cli.process import Exit, print_lines, report, say, stop_on_signals
 from mac_runner.clock import SystemClock, pause
 from mac_runner.errors import ConfigError
 from mac_runner.fleet.engine_process import launch_of
@@ -238,25 +238,21 @@ def show_lanes(chosen: ExperimentSet) -> None:
         raise ConfigError(
             f"{chosen.name}, profile {chosen.profile}: no model has the backend 'fleet'; choose another --profile"
         )
+    print_lanes(plan)
+    print_lines(*map(printable, _below(plan)))
+
+
+def print_lanes(plan: FleetPlan) -> None:
+    """Print the table of planned lanes."""
+    rows = [
+        (
+            *(lane.name, lane.place.label, plan.models[lane.model].engine, lane.checkpoint),
+            *(_memory(lane), str(lane.slots), str(lane.port)),
+        )
+        for lane in plan.lanes
+    ]
     with report() as stream:
-        write_tables([_lanes_table(plan)], stream)
-        stream.writelines(f"{printable(line)}\n" for line in _below(plan))
-
-
-def _lanes_table(plan: FleetPlan) -> Table:
-    """One row for each lane."""
-    return Table(
-        "lanes",
-        ("lane", "place", "engine", "model"),
-        ("memory", "slots", "port"),
-        [
-            (
-                *(lane.name, lane.place.label, plan.models[lane.model].engine, lane.checkpoint),
-                *(_memory(lane), str(lane.slots), str(lane.port)),
-            )
-            for lane in plan.lanes
-        ],
-    )
+        write_tables([Table("lanes", ("lane", "place", "engine", "model"), ("memory", "slots", "port"), rows)], stream)
 
 
 def _memory(lane: LaneSpec) -> str:

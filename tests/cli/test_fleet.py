@@ -317,7 +317,7 @@ def test_a_run_whose_model_differs_is_refused_and_the_fleet_goes_on(
 @pytest.mark.ci
 def test_doctor_shows_the_lanes_and_tries_one_engine_of_each_model(lab: Lab, at_once: AtOnce) -> None:
     at_once("doctor", on_stubs(), "--set=model_definitions.m.constrained_decoding=none").done(
-        "fleet        2 lanes", "m@1 on place 1, 2", "one token in"
+        "fleet        2 lanes", "m@1    place 1   command   stub", "one token in"
     )
     broken = on_stubs("broken", lanes=1, command=that_says("no weights"))
     at_once("doctor", broken, "--set=model_definitions.m.fleet_config.lanes=3").ends(
