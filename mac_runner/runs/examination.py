@@ -155,7 +155,7 @@ async def _lane(
     with located(setup.loaded):
         models = {name: settings.model_copy(update={"lanes": 1})}
         planned = local_fleet(setup.experiment.fleet or FleetConfig(), models, keys)
-    fleet = await stack.enter_async_context(planned.open(clock=clock, say=say, on_event=no_events))
+    fleet = await stack.enter_async_context(planned.open(clock, say, no_events))
     return fleet.model(name)
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeAlias, TypeVar
 
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock
@@ -26,19 +26,17 @@ from mac_runner.types import JsonObject
 _PlanT = TypeVar("_PlanT")
 
 
-class PlannedFleet(Protocol):
+Opening: TypeAlias = Callable[[Clock, Callable[[str], None], OnEvent], AbstractAsyncContextManager[RunFleet]]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFleet:
     """A fleet that fits, not started."""
 
-    @property
-    def slots(self) -> int:
-        """How many requests all its lanes serve at once."""
-        ...
-
-    def open(
-        self, *, clock: Clock, say: Callable[[str], None], on_event: OnEvent
-    ) -> AbstractAsyncContextManager[RunFleet]:
-        """The fleet, which is there inside the block. A model's lanes are started by `ModelLanes.start`."""
-        ...
+    slots: int
+    """How many requests all its lanes serve at once."""
+    open: Opening
+    """The fleet, which is there inside the block. A model's lanes are started by `ModelLanes.start`."""
 
 
 FleetPlanner = Callable[[FleetConfig, Mapping[str, FleetModelConfig], frozenset[str]], PlannedFleet]
@@ -50,27 +48,16 @@ Raises ConfigError for what does not fit; touches nothing.
 
 def local_fleet(config: FleetConfig, models: Mapping[str, FleetModelConfig], keys: frozenset[str]) -> PlannedFleet:
     """A fleet on the GPUs of this machine."""
-    return _LocalPlan(local_plan(config, models, keys))
+    plan = local_plan(config, models, keys)
 
-
-@dataclass(frozen=True, slots=True)
-class _LocalPlan:
-    """A fleet that fits on this machine."""
-
-    plan: FleetPlan
-
-    @property
-    def slots(self) -> int:
-        return sum(lane.slots for lane in self.plan.lanes)
-
-    def open(
-        self, *, clock: Clock, say: Callable[[str], None], on_event: OnEvent
-    ) -> AbstractAsyncContextManager[RunFleet]:
+    def opening(clock: Clock, say: Callable[[str], None], on_event: OnEvent) -> AbstractAsyncContextManager[RunFleet]:
         from mac_runner.fleet.supervisor import LocalFleet
 
-        for note in self.plan.notes:
+        for note in plan.notes:
             say(f"fleet: {note}")
-        return LocalFleet(self.plan, clock=clock, say=say, on_event=on_event)
+        return LocalFleet(plan, clock=clock, say=say, on_event=on_event)
+
+    return PlannedFleet(sum(lane.slots for lane in plan.lanes), opening)
 
 
 def plan_fleet(
@@ -168,5 +155,5 @@ async def opened(
         with suppress(StoreError):  # The log's failure stops the run by itself; the fleet is closed in good order.
             log(name, fields)
 
-    async with planned.open(clock=clock, say=say, on_event=record) as fleet:
+    async with planned.open(clock, say, record) as fleet:
         yield fleet

@@ -12,7 +12,6 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,7 +19,7 @@ from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock, iso
 from mac_runner.errors import ConfigError, EngineDeadError, RunLockedError
 from mac_runner.fleet.held import AttachedFleet, FleetHost, HeldFleet, HeldModel, Holdable, read_held
-from mac_runner.fleet.lane import OnEvent, RunFleet
+from mac_runner.fleet.lane import OnEvent
 from mac_runner.runs import event_loop
 from mac_runner.runs.fleet import FleetPlanner, PlannedFleet
 from mac_runner.secrecy import command_of
@@ -143,27 +142,15 @@ async def _serve(fleet: Holdable, models: Iterable[str], on_up: Callable[[], Non
     raise EngineDeadError("; ".join(f"{name}: {each.lost}" for name, each in lanes.items()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _AttachedPlan:
-    """The lanes of a held fleet for some models."""
-
-    path: Path
-    models: Mapping[str, FleetModelConfig]
-    slots: int
-
-    def open(
-        self, *, clock: Clock, say: Callable[[str], None], on_event: OnEvent
-    ) -> AbstractAsyncContextManager[RunFleet]:
-        """The fleet of the other process; it goes on after the block."""
-        return AttachedFleet(self.path, self.models, clock=clock, on_event=on_event)
-
-
 def attached_to(path: Path) -> FleetPlanner:
     """A planner that takes the lanes of a held fleet; the section `fleet` of the experiment has no say in it."""
 
     def plan(_config: FleetConfig, models: Mapping[str, FleetModelConfig], _keys: frozenset[str]) -> PlannedFleet:
         held = read_held(path)
         served = {held.serving(name, config) for name, config in models.items()}
-        return _AttachedPlan(path=path, models=models, slots=sum(held.models[name].slots for name in served))
+        return PlannedFleet(
+            sum(held.models[name].slots for name in served),
+            lambda clock, _say, on_event: AttachedFleet(path, models, clock=clock, on_event=on_event),
+        )
 
     return plan

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.testing import LaneState, LaneStatus
 from mac_runner.runs import Player, Results, RunRequest, set_up
+from mac_runner.runs.fleet import PlannedFleet
+from mac_runner.spec import FleetConfig
 from mac_runner.status import Display, StatusFrame
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import RunDir, discussion, echoes, scripted
@@ -100,11 +103,12 @@ def test_combinations_and_phases_share_one_fleet(tmp_path: Path, server: OpenaiS
     names: list[str] = []
 
     class Named(FakeFleet):
-        def __call__(self, config: object, models: object, keys: object) -> FakeFleet:
-            assert isinstance(models, dict)
+        def __call__(
+            self, config: FleetConfig, models: Mapping[str, FleetModelConfig], keys: frozenset[str]
+        ) -> PlannedFleet:
             names.extend(models)
             self.models = one_lane(server, *models).models
-            return self
+            return super().__call__(config, models, keys)
 
     fleet = Named({})
     play(talk(tmp_path, _grid={"sweep": keys}), fleet)
@@ -124,7 +128,7 @@ def test_combinations_that_ask_for_different_fleets_are_refused(tmp_path: Path, 
 
 
 def test_fleet_that_does_not_fit_is_refused_before_a_directory_is_made(tmp_path: Path) -> None:
-    def full(_config: object, _models: object, _keys: object) -> FakeFleet:
+    def full(_config: object, _models: object, _keys: object) -> PlannedFleet:
         raise ConfigError("fleet.gpus: asks for 2, and there is one", key=("fleet", "gpus"))
 
     with pytest.raises(ConfigError, match=r"talk\.yaml:\d+: fleet\.gpus"):

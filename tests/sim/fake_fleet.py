@@ -12,6 +12,7 @@ from mac_runner.backends.testing import LaneAddress
 from mac_runner.clock import Clock
 from mac_runner.errors import EngineDeadError
 from mac_runner.fleet.testing import FleetPlan, LaneSpec, LaneState, LaneStatus, OnEvent, Place
+from mac_runner.runs.fleet import PlannedFleet
 from mac_runner.spec import FleetConfig
 
 
@@ -107,12 +108,14 @@ class FakeFleet:
     slots: int = 8
     plan: FleetPlan = field(default_factory=lambda: FleetPlan(config=FleetConfig(), models={}, places=(), lanes=()))
 
-    def __call__(self, config: FleetConfig, models: Mapping[str, FleetModelConfig], keys: frozenset[str]) -> FakeFleet:
+    def __call__(
+        self, config: FleetConfig, models: Mapping[str, FleetModelConfig], keys: frozenset[str]
+    ) -> PlannedFleet:
         self.asked.append((config, models))
-        return self
+        return PlannedFleet(self.slots, self.open)
 
     @asynccontextmanager
-    async def open(self, *, clock: Clock, say: Callable[[str], None], on_event: OnEvent) -> AsyncIterator[FakeFleet]:
+    async def open(self, clock: Clock, say: Callable[[str], None], on_event: OnEvent) -> AsyncIterator[FakeFleet]:
         self.opened += 1
         for name, lanes in self.models.items():
             for lane in lanes.all:
