@@ -369,32 +369,24 @@ class CommonPrefix:
         self.text = system if self.text is None else commonprefix((self.text, system))  # noqa: RUF071 - of texts
 
 
+@dataclass(slots=True, eq=False)
 class LaneEngine:
     """One engine, started as often as its lane is."""
 
-    def __init__(
-        self,
-        spec: LaneSpec,
-        launch: Launch,
-        log: Path,
-        client: EngineClient,
-        clock: Clock,
-        *,
-        without: Collection[str] = (),
-    ) -> None:
-        """The engine gets the variables of this process but for those named `without`."""
-        self.spec = spec
-        self._without = without
-        self.log = log
-        self.figures = Figures()
-        """Of the latest look."""
-        self.rate = Rate()
-        self._launch = launch
-        self._client = client
-        self._clock = clock
-        self._process: LaneProcess | None = None
-        self._model = spec.checkpoint
-        self._starting = asyncio.Lock()
+    spec: LaneSpec
+    launch: Launch
+    log: Path
+    client: EngineClient
+    clock: Clock
+    without: Collection[str]
+    """The variables of this process that the engine does not get."""
+    figures: Figures = field(default_factory=Figures, init=False)
+    """Of the latest look."""
+    rate: Rate = field(default_factory=Rate, init=False)
+    _process: LaneProcess | None = field(default=None, init=False)
+    _model: str = field(default="", init=False)
+    """The name that it serves its model under; empty before its first start."""
+    _starting: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     @property
     def pid(self) -> int | None:
@@ -410,7 +402,7 @@ class LaneEngine:
         async with self._starting:
             try:
                 self._process = await LaneProcess.start(
-                    self._launch.argv, self._launch.environment, self.log, without=self._without
+                    self.launch.argv, self.launch.environment, self.log, without=self.without
                 )
             except OSError as fault:
                 raise EngineFailedError(f"no process can be started: {fault}") from fault
@@ -435,12 +427,11 @@ class LaneEngine:
         """Wait until the engine answers. The caller sets the limit, and watches the process."""
         for number in range(1 << 60):
             try:
-                names = await self._client.models(self.spec.url, timeout_s=READY_LOOK_S)
+                names = await self.client.models(self.spec.url, timeout_s=READY_LOOK_S)
             except EngineRefusedError:
-                await self._clock.sleep(_PAUSES_S[min(number, len(_PAUSES_S) - 1)])
+                await self.clock.sleep(_PAUSES_S[min(number, len(_PAUSES_S) - 1)])
                 continue
-            if names and self._model not in names:
-                self._model = names[0]
+            self._model = self.spec.checkpoint if self.spec.checkpoint in names or not names else names[0]
             return
 
     async def warm(self, prefix: str, timeout_s: float) -> None:
@@ -453,7 +444,7 @@ class LaneEngine:
             messages.insert(0, {"role": "system", "content": prefix})
         body: JsonObject = {"model": self._model, "messages": messages, "max_tokens": 1, "temperature": 0.0}
         try:
-            await self._client.post(f"{self.spec.url}/chat/completions", body, timeout_s=timeout_s)
+            await self.client.post(f"{self.spec.url}/chat/completions", body, timeout_s=timeout_s)
         except EngineRefusedError as refusal:
             # If it answers: a template that knows no system message, or a prefix that is too long, is for real prompts
             # to complain about.
@@ -462,23 +453,23 @@ class LaneEngine:
 
     async def sleep(self, timeout_s: float) -> None:
         """Give memory back. Raises EngineFailedError."""
-        sleep = self._launch.sleep
+        sleep = self.launch.sleep
         assert sleep is not None
         for number in range(_SLEEP_TRIES):
             try:
-                await self._client.post(self._at(sleep.sleep_path), sleep.body, sleep.headers, timeout_s=timeout_s)
+                await self.client.post(self._at(sleep.sleep_path), sleep.body, sleep.headers, timeout_s=timeout_s)
                 return
             except EngineRefusedError as refusal:
                 # A canary may be under way without the fleet's knowledge.
                 if number == _SLEEP_TRIES - 1 or refusal.status is None:
                     raise
-            await self._clock.sleep(_PAUSES_S[-1])
+            await self.clock.sleep(_PAUSES_S[-1])
 
     async def wake(self, timeout_s: float) -> None:
         """Take the memory again. Raises EngineFailedError."""
-        sleep = self._launch.sleep
+        sleep = self.launch.sleep
         assert sleep is not None
-        await self._client.post(self._at(sleep.wake_path), sleep.body, sleep.headers, timeout_s=timeout_s)
+        await self.client.post(self._at(sleep.wake_path), sleep.body, sleep.headers, timeout_s=timeout_s)
 
     async def stop(self) -> None:
         if self._process is not None:
@@ -495,8 +486,8 @@ class LaneEngine:
     async def look(self) -> None:
         """Read its counters; a page that does not come costs the figures."""
         try:
-            self.figures = await self._client.figures(self.spec.url)
+            self.figures = await self.client.figures(self.spec.url)
         except EngineRefusedError:
             return
         if self.figures.tokens is not None:
-            self.rate.look(self.figures.tokens, self._clock.monotonic_s())
+            self.rate.look(self.figures.tokens, self.clock.monotonic_s())

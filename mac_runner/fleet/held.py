@@ -29,6 +29,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
@@ -168,13 +169,12 @@ def read_held(path: Path) -> HeldFleet:
 
 def _differences(held: HeldModel, wanted: FleetModelConfig) -> list[str]:
     pairs = ((key, getattr(held, key), getattr(wanted, key)) for key in _COMPARED)
+    shown = partial(json.dumps, default=dict)
     return [
-        f"{key} {_json(there)} where this experiment has {_json(here)}" for key, there, here in pairs if there != here
+        printable(f"{key} {shown(there)} where this experiment has {shown(here)}")
+        for key, there, here in pairs
+        if there != here
     ]
-
-
-def _json(value: object) -> str:
-    return printable(json.dumps(value if isinstance(value, str) else dict(value)))  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ class InferenceRequest(TypedDict):
     max_tokens: int
 
 
-class PlannedFleet(RunFleet, Protocol):
+class LaidOutFleet(RunFleet, Protocol):
     """A fleet that knows its plan."""
 
     @property
@@ -134,20 +134,19 @@ class RoundRobinAllocator:
         return None if lane is None else lane.name
 
     def allocate(self, agent: str, model: str, lane_hint: int | None = None) -> str:
-        """Settle a new agent; `lane_hint` is the number of a place. Raises ValueError where that cannot be."""
-        lanes = self._lanes[model]
+        """Settle a new agent; `lane_hint` is the number of a place. Raises ConfigError where that cannot be."""
+        lanes, where = self._lanes[model], f"register_agent: agent {agent!r}"
         if lane_hint is not None:
             lanes = [lane for lane in lanes if lane.place.number == lane_hint]
             if lane_hint not in self._places:
                 numbers = ", ".join(map(str, self._places))
-                text = f"lane_hint {lane_hint} is not a place of this fleet, which has {numbers}"
-                raise ValueError(f"agent {agent!r}: {text}")
+                raise ConfigError(f"{where}: lane_hint {lane_hint} is not a place of this fleet, which has {numbers}")
             if not lanes:
-                raise ValueError(f"agent {agent!r}: place {lane_hint} of lane_hint has no lane of {model}")
+                raise ConfigError(f"{where}: place {lane_hint} of lane_hint has no lane of {model}")
         lane = self._settle(agent, lanes)
         if lane is None:
             names = ", ".join(lane.name for lane in lanes)
-            raise ValueError(f"agent {agent!r}: no lane of {model} is up ({names}): try again once one is")
+            raise ConfigError(f"{where}: no lane of {model} is up ({names}): try again once one is")
         return lane.name
 
     def follow(self, model: str, up: Collection[str]) -> None:
@@ -209,9 +208,9 @@ class Gate:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled():
+            if turn in self._waiting:
                 self._waiting.remove(turn)
-            else:
+            elif not turn.cancelled():
                 self.leave()  # It was let in, and was cancelled before it went on.
             raise
 
@@ -221,13 +220,10 @@ class Gate:
 
     def renew(self) -> None:
         """Let in those that there is room for now."""
-        waiting = iter(tuple(self._waiting))
-        while self.inside < self._limit() and (turn := next(waiting, None)) is not None:
-            if turn.cancelled():
-                continue  # It takes itself out.
-            self._waiting.remove(turn)
-            self.inside += 1
-            turn.set_result(None)
+        while self._waiting and self.inside < self._limit():
+            if not (turn := self._waiting.popleft()).cancelled():
+                self.inside += 1
+                turn.set_result(None)
 
 
 @dataclass(slots=True)
@@ -346,7 +342,7 @@ class Dispatcher:
 class _Running:
     """The fleet, its backends, and which lane each agent has."""
 
-    def __init__(self, fleet: PlannedFleet, dispatchers: Mapping[str, Dispatcher]) -> None:
+    def __init__(self, fleet: LaidOutFleet, dispatchers: Mapping[str, Dispatcher]) -> None:
         self._dispatchers = dispatchers
         self.fleet = fleet
         self.allocator = RoundRobinAllocator(fleet.plan.lanes)
@@ -356,13 +352,6 @@ class _Running:
                 follow = partial(self._follow, model, lanes)
                 follow()
                 lanes.on_change(follow)
-
-    def settle(self, agent_id: str, agent: _Agent) -> None:
-        """Give an agent a lane. Raises ConfigError where that cannot be."""
-        try:
-            self.allocator.allocate(agent_id, agent.model, agent.lane_hint)
-        except ValueError as fault:
-            raise ConfigError(f"register_agent: {fault}") from None
 
     async def answer(self, agent_id: str, agent: _Agent, request: Request, fields: JsonObject) -> Reply:
         """The reply to an agent's request. Raises a BackendError."""
@@ -445,7 +434,7 @@ class InferenceEngine:
             self._names[checkpoint] = name
         agent = _Agent(checkpoint, self._names[checkpoint], lane_hint)
         if self._running is not None:
-            self._running.settle(agent_id, agent)
+            self._running.allocator.allocate(agent_id, agent.model, agent.lane_hint)
         self._agents[agent_id] = agent
 
     async def start(self) -> None:
@@ -595,13 +584,13 @@ class InferenceEngine:
             }
             running = _Running(fleet, dispatchers)
             for agent_id, agent in self._agents.items():
-                running.settle(agent_id, agent)
+                running.allocator.allocate(agent_id, agent.model, agent.lane_hint)
             self._running = running
             ready.set()
             await self._stop.wait()
 
     @asynccontextmanager
-    async def fleet_of(self, models: Mapping[str, FleetModelConfig]) -> AsyncIterator[PlannedFleet]:
+    async def fleet_of(self, models: Mapping[str, FleetModelConfig]) -> AsyncIterator[LaidOutFleet]:
         """The fleet of these models, by name, inside the block. Raises ConfigError for what does not fit."""
         plan = await asyncio.to_thread(local_plan, self._config, dict(models))
         for note in plan.notes:

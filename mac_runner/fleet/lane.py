@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol, TypeAlias
@@ -332,14 +332,14 @@ class Swap:
     in_: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decision:
     """What is to be done now."""
 
-    grants: tuple[tuple[int, str], ...] = ()
+    grants: list[tuple[int, str]] = field(default_factory=list)
     """Tickets, and the lane that each may use."""
-    swaps: tuple[Swap, ...] = ()
-    enters: tuple[str, ...] = ()
+    swaps: list[Swap] = field(default_factory=list)
+    enters: list[str] = field(default_factory=list)
     """Lanes that have a seat now: start or wake them."""
 
 
@@ -417,6 +417,8 @@ class Residency:
         self._asks: dict[int, _Ask] = {}
         """In the order in which they came."""
         self._last_number = 0
+        self._decision = Decision()
+        """What has been decided since `decide` was called."""
 
     def is_swapped(self, model: str) -> bool:
         """Whether a lane of `model` shares its place with more lanes than may be resident."""
@@ -488,14 +490,15 @@ class Residency:
 
     def decide(self, now_s: float) -> Decision:
         """Fill free slots and free seats, and choose who gives its seat away."""
-        enters = list(self._keep_promises())
+        self._decision = Decision()
+        self._keep_promises()
         if self._swap.policy == "fifo":
-            enters += self._seat_wanted()
-            grants, swaps, more = self._serve_in_order()
+            self._seat_wanted()
+            self._serve_in_order()
         else:
-            grants = list(self._grant_each())
-            swaps, more = self._trade_seats(now_s)
-        return Decision(tuple(grants), tuple(swaps), (*enters, *more))
+            self._grant_each()
+            self._trade_seats(now_s)
+        return self._decision
 
     def _unserved(self) -> list[_Ask]:
         return [ask for ask in self._asks.values() if ask.lane is None]
@@ -505,25 +508,25 @@ class Residency:
     def _free_seats(self, place: int) -> int:
         return self._resident_max - sum(seat.phase in _SEATED for seat in self._places[place])
 
-    def _enter(self, seat: _Seat) -> str:
+    def _enter(self, seat: _Seat) -> None:
         seat.phase, seat.wanted_at_s = Phase.COMING, None
-        return seat.spec.name
+        self._decision.enters.append(seat.spec.name)
 
-    def _keep_promises(self) -> Iterator[str]:
+    def _keep_promises(self) -> None:
         """Seats that were given away go to the lanes that they were promised to."""
         for seat in self._seats.values():
             if seat.phase not in _SEATED and seat.promised is not None:
                 heir, seat.promised = self._seats[seat.promised], None
                 if heir.phase is Phase.OUT and self._free_seats(heir.spec.place.number) > 0:
-                    yield self._enter(heir)
+                    self._enter(heir)
 
-    def _seat_wanted(self) -> Iterator[str]:
+    def _seat_wanted(self) -> None:
         """Lanes that are to come in anyway take the seats that are free."""
         for place in self._places:
             wanted = [seat for seat in self._places[place] if self._is_wanted(seat)]
             wanted.sort(key=lambda seat: seat.wanted_at_s or 0.0)
             for seat in wanted[: max(0, self._free_seats(place))]:
-                yield self._enter(seat)
+                self._enter(seat)
 
     def _is_wanted(self, seat: _Seat) -> bool:
         return seat.phase is Phase.OUT and seat.wanted_at_s is not None and not self._is_promised(seat)
@@ -531,51 +534,47 @@ class Residency:
     def _is_promised(self, seat: _Seat) -> bool:
         return any(other.promised == seat.spec.name for other in self._places[seat.spec.place.number])
 
-    def _give_away(self, seat: _Seat, heir: _Seat) -> Swap:
+    def _give_away(self, seat: _Seat, heir: _Seat) -> None:
         seat.phase, seat.promised = Phase.LEAVING, heir.spec.name
-        return Swap(seat.spec.name, heir.spec.name)
+        self._decision.swaps.append(Swap(seat.spec.name, heir.spec.name))
 
-    def _grant(self, ask: _Ask, seat: _Seat) -> tuple[int, str]:
+    def _grant(self, ask: _Ask, seat: _Seat) -> None:
         ask.lane = seat.spec.name
         seat.in_flight += 1
         self._models[ask.model].queue.remove(ask)
-        return ask.number, seat.spec.name
+        self._decision.grants.append((ask.number, seat.spec.name))
 
     # fifo
 
-    def _serve_in_order(self) -> tuple[list[tuple[int, str]], list[Swap], list[str]]:
-        """Grants from the front of the queue until a request has to wait; then lanes for those that come next."""
-        grants: list[tuple[int, str]] = []
-        swaps: list[Swap] = []
-        enters: list[str] = []
+    def _serve_in_order(self) -> None:
+        """Grant from the front of the queue until a request has to wait; then seat lanes for those that come next."""
         kept: set[str] = set()
         """Models that requests further to the front wait for: their lanes keep their seats."""
         is_blocked = False
         for ask in self._unserved():
             lanes = self._models[ask.model].lanes
             if not is_blocked and (best := max(lanes, key=lambda seat: seat.free)).free:
-                grants.append(self._grant(ask, best))
+                self._grant(ask, best)
             elif any(self._will_serve(seat) for seat in lanes):
                 is_blocked = True
                 kept.add(ask.model)
             elif out := [seat for seat in lanes if seat.phase is Phase.OUT]:
                 is_blocked = True
                 kept.add(ask.model)
-                if not self._bring_in(out, kept, swaps, enters):
+                if not self._bring_in(out, kept):
                     break
         if not self._unserved():
-            swaps += self._make_room_for_wanted()
-        return grants, swaps, enters
+            self._make_room_for_wanted()
 
-    def _bring_in(self, out: list[_Seat], kept: set[str], swaps: list[Swap], enters: list[str]) -> bool:
+    def _bring_in(self, out: list[_Seat], kept: set[str]) -> bool:
         """Seat one of these lanes, if a seat is free or a lane without requests can give one away."""
         for seat in out:
             if self._free_seats(seat.spec.place.number) > 0:
-                enters.append(self._enter(seat))
+                self._enter(seat)
                 return True
         for seat in out:
             if (idle := self._idle(seat.spec.place.number, kept)) is not None:
-                swaps.append(self._give_away(idle, seat))
+                self._give_away(idle, seat)
                 return True
         return False
 
@@ -593,35 +592,32 @@ class Residency:
         ]
         return min(idle, key=lambda seat: seat.since_s, default=None)
 
-    def _make_room_for_wanted(self) -> Iterator[Swap]:
+    def _make_room_for_wanted(self) -> None:
         for place in self._places:
             for seat in self._places[place]:
                 if self._is_wanted(seat) and (idle := self._idle(place)) is not None:
-                    yield self._give_away(idle, seat)
+                    self._give_away(idle, seat)
 
     # batch
 
-    def _grant_each(self) -> Iterator[tuple[int, str]]:
+    def _grant_each(self) -> None:
         for model in self._models.values():
             while model.queue:
                 best = max(model.lanes, key=lambda seat: seat.free)
                 if not best.free:
                     break
-                yield self._grant(model.queue[0], best)
+                self._grant(model.queue[0], best)
 
-    def _trade_seats(self, now_s: float) -> tuple[list[Swap], list[str]]:
+    def _trade_seats(self, now_s: float) -> None:
         """At each place, free seats and those that may be given away go to the lane that has waited longest."""
-        swaps: list[Swap] = []
-        enters: list[str] = []
         for place, seats in self._places.items():
             while (heir := self._longest_waiting(seats)) is not None:
                 if self._free_seats(place) > 0:
-                    enters.append(self._enter(heir))
+                    self._enter(heir)
                 elif (seat := self._dispensable(seats, heir, now_s)) is not None:
-                    swaps.append(self._give_away(seat, heir))
+                    self._give_away(seat, heir)
                 else:
                     break
-        return swaps, enters
 
     def _longest_waiting(self, seats: list[_Seat]) -> _Seat | None:
         waits = [(at_s, seat.spec.name) for seat in seats if (at_s := self._waits_since_s(seat)) is not None]

@@ -305,71 +305,46 @@ def mig_remedy(gpu: Gpu) -> str:
     return f"{gpu.name} has no MIG slices; {command} makes two (as root, on an idle GPU), or leave enable_mig out"
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """The places that the models of one `tensor_parallel_size` would like."""
-
-    size: int
-    models: Collection[FleetModelConfig]
-
-    @property
-    def places(self) -> float:
-        """How many places at most."""
-        return sum(float("inf") if model.lanes == "auto" else model.lanes for model in self.models)
-
-
-def places_for(found: Usable, wishes: Collection[Wish]) -> dict[int, tuple[Place, ...]]:
+def _places_for(found: Usable, by_size: Mapping[int, Collection[FleetModelConfig]]) -> Mapping[int, tuple[Place, ...]]:
     """By `tensor_parallel_size`, the places of its models; none where it has no room.
 
     Each size gets one place first. The rest goes to the size that has the fewest GPUs for each of its models.
     """
     if found.without_gpu:
         # Engines of different sizes share places without GPUs: only the number of processes differs.
-        every = tuple(Place(number=number) for number in range(found.without_gpu))
-        return {wish.size: every for wish in wishes}
-    counts = _counts(len(found.whole), len(found.slices), wishes)
-    gpus, slices = iter(found.whole), iter(found.slices)
-    places: dict[int, tuple[Place, ...]] = {}
-    number = 0
-    for size in sorted(counts, reverse=True):
-        taken = list(_cut(gpus, slices, size, counts[size]))
-        places[size] = tuple(
-            Place(number=number + offset, gpus=group, slice=part) for offset, (group, part) in enumerate(taken)
-        )
-        number += len(taken)
-    return places
+        return dict.fromkeys(by_size, tuple(Place(number=number) for number in range(found.without_gpu)))
+    gpus, slices, numbers = iter(found.whole), iter(found.slices), count()
+
+    def taken(size: int) -> Place:
+        """The next place of a size: slices before whole GPUs."""
+        if size == 1 and (part := next(slices, None)) is not None:
+            return Place(number=next(numbers), gpus=(part[0],), slice=part[1])
+        return Place(number=next(numbers), gpus=tuple(islice(gpus, size)))
+
+    counts = _counts(len(found.whole), len(found.slices), by_size)
+    return {size: tuple(taken(size) for _ in range(number)) for size, number in counts.items()}
 
 
-def _counts(whole: int, slices: int, wishes: Collection[Wish]) -> dict[int, int]:
-    """How many places each size gets. Slices serve engines on one GPU alone."""
-    ordered = sorted(wishes, key=lambda wish: -wish.size)
-    counts = {wish.size: 0 for wish in ordered}
+def _counts(whole: int, slices: int, by_size: Mapping[int, Collection[FleetModelConfig]]) -> dict[int, int]:
+    """How many places each size gets, the largest first. Slices serve engines on one GPU alone."""
+    counts = dict.fromkeys(sorted(by_size, reverse=True), 0)
+    wanted = {
+        size: sum(float("inf") if model.lanes == "auto" else model.lanes for model in models)
+        for size, models in by_size.items()
+    }
     left = whole
 
-    def has_room(wish: Wish) -> bool:
-        if counts[wish.size] >= wish.places:
+    def has_room(size: int) -> bool:
+        if counts[size] >= wanted[size]:
             return False
-        return wish.size <= left + (slices - min(slices, counts[1]) if wish.size == 1 else 0)
+        return size <= left + (slices - min(slices, counts[1]) if size == 1 else 0)
 
-    while True:
-        open_to = [wish for wish in ordered if has_room(wish)]
-        if not open_to:
-            return counts
-        wish = min(open_to, key=lambda each: (counts[each.size] > 0, counts[each.size] * each.size / len(each.models)))
-        if wish.size > 1 or counts[1] >= slices:
-            left -= wish.size
-        counts[wish.size] += 1
-
-
-def _cut(
-    gpus: Iterator[Gpu], slices: Iterator[tuple[Gpu, Slice]], size: int, count: int
-) -> Iterator[tuple[tuple[Gpu, ...], Slice | None]]:
-    """The next `count` places of a size: slices before whole GPUs."""
-    for _ in range(count):
-        if size == 1 and (part := next(slices, None)) is not None:
-            yield (part[0],), part[1]
-        else:
-            yield tuple(islice(gpus, size)), None
+    while open_to := [size for size in counts if has_room(size)]:
+        size = min(open_to, key=lambda each: (counts[each] > 0, counts[each] * each / len(by_size[each])))
+        if size > 1 or counts[1] >= slices:
+            left -= size
+        counts[size] += 1
+    return counts
 
 
 def gib(mib: float) -> str:
@@ -407,8 +382,9 @@ def lay_out(
     problems = [*layout.problems, *_port_problems(config, lanes, ports)]
     if problems:
         raise LayoutError(problems)
-    numbers = ports.take(len(lanes)) if config.first_port is None else tuple(range(config.first_port, _PORT_MAX + 1))
-    placed = tuple(replace(lane, port=port) for lane, port in zip(lanes, numbers, strict=False))
+    first = config.first_port
+    numbers = ports.take(len(lanes)) if first is None else range(first, first + len(lanes))
+    placed = tuple(replace(lane, port=port) for lane, port in zip(lanes, numbers, strict=True))
     return FleetPlan(
         config=config,
         models=dict(models),
@@ -434,7 +410,7 @@ class _Layout:
         by_size: dict[int, list[FleetModelConfig]] = {}
         for model in models.values():
             by_size.setdefault(model.tensor_parallel_size, []).append(model)
-        places = places_for(found, [Wish(size, several) for size, several in by_size.items()])
+        places = _places_for(found, by_size)
         shelves = {place.number: _Shelf(place) for group in places.values() for place in group}
         self._of_size = {size: [shelves[place.number] for place in group] for size, group in places.items()}
         self.shelves = [shelves[number] for number in sorted(shelves)]
@@ -534,7 +510,7 @@ class _Layout:
                 for shelf in shelves
                 if len(shelf.models) < self._limit and (way == "beside_itself" or name not in shelf.models)
             )
-        return [shelf for shelf in found if not self._too_heavy(shelf.place, [*shelf.models, name])]
+        return [shelf for shelf in found if not self._is_too_heavy(shelf.place, [*shelf.models, name])]
 
     def _may_take_turns(self, shelf: _Shelf, name: str) -> bool:
         names = [*shelf.models, name]
@@ -542,18 +518,17 @@ class _Layout:
         engines = {self._models[each].engine for each in names}
         return is_full and has_distinct and self._swap != "off" and "command" not in engines
 
-    def _too_heavy(self, place: Place, names: Sequence[str]) -> str:
-        """The first of these models whose weights exceed its share of the place; empty where all fit."""
+    def _is_too_heavy(self, place: Place, names: Sequence[str]) -> bool:
+        """Whether the weights of one of these models exceed its share of the place."""
         if place.memory_mib is None:
-            return ""
-        gpus = len(place.gpus)
-        room = _share(len(names), self._limit) * place.memory_mib * gpus
-        return next((name for name in names if self._weights.get(name, 0.0) > room), "")
+            return False
+        room = _share(len(names), self._limit) * place.memory_mib * len(place.gpus)
+        return any(self._weights.get(name, 0.0) > room for name in names)
 
     def _refuse_first(self, name: str) -> None:
         """A problem for a model that has no place at all: too heavy for all of them, or no turn to take."""
         shelves = self._of_size[self._models[name].tensor_parallel_size]
-        alone = [shelf.place for shelf in shelves if not self._too_heavy(shelf.place, [name])]
+        alone = [shelf.place for shelf in shelves if not self._is_too_heavy(shelf.place, [name])]
         if not alone:
             self._refuse(name, "model", self._weight_text(name, shelves[0].place))
         elif self._weights.get(name) and any(

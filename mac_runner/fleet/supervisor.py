@@ -106,7 +106,7 @@ class LocalFleet:
         for spec in self.plan.lanes:
             launch = launch_of(spec, models[spec.model], admin_key=self.admin_key)
             log = self._logs / f"{re.sub(r'[^A-Za-z0-9_.@-]', '_', spec.name)}.log"
-            self._engines[spec.name] = LaneEngine(spec, launch, log, self._client, self.clock, without=without)
+            self._engines[spec.name] = LaneEngine(spec, launch, log, self._client, self.clock, without)
         self._owner = asyncio.current_task()
         return self
 
@@ -146,12 +146,10 @@ class LocalFleet:
 
     async def drain(self, lane: str) -> None:
         """Take a lane out of service: it gets no new requests, and ends after those in flight."""
-        self._known(lane)
         self.feed(self.control.drain(lane, self._now_s))
         await self.until(lambda: self.control.lane(lane).state in (LaneState.DRAINED, LaneState.RETIRED))
 
     def ask_up(self, lane: str) -> None:
-        self._known(lane)
         self.feed(self.control.ask_up(lane, self._now_s))
 
     async def close(self) -> None:
@@ -323,10 +321,6 @@ class LocalFleet:
             port=spec.port,
             log=str(engine.log),
         )
-
-    def _known(self, lane: str) -> None:
-        if lane not in self._engines:
-            raise ConfigError(f"the fleet has no lane {lane!r}; its lanes are {', '.join(self._engines)}")
 
     # Tasks
 

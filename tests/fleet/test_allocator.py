@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from mac_runner.errors import ConfigError
 from mac_runner.fleet.testing import RoundRobinAllocator
 from tests.faults.tier import SCALE
 from tests.sim.fake_fleet import spec
@@ -59,9 +60,9 @@ def test_hint_is_honoured() -> None:
 
     assert allocator.allocate("x", "a", lane_hint=2) == "a@2"
     assert allocator.allocate("y", "a", lane_hint=2) == "a@2"
-    with pytest.raises(ValueError, match=r"lane_hint 9 .*0, 1, 2, 3"):
+    with pytest.raises(ConfigError, match=r"lane_hint 9 .*0, 1, 2, 3"):
         allocator.allocate("z", "a", lane_hint=9)
-    with pytest.raises(ValueError, match="place 3 of lane_hint has no lane of a"):
+    with pytest.raises(ConfigError, match="place 3 of lane_hint has no lane of a"):
         allocator.allocate("z", "a", lane_hint=3)
     assert allocator.allocate("z", "a") == "a@0"
 
@@ -86,7 +87,7 @@ def test_agents_wait_while_no_lane_of_their_model_is_up_and_are_settled_by_the_f
     allocator.follow("a", ())
 
     assert (allocator.lane_of("x"), allocator.lane_of("y")) == (None, None)
-    with pytest.raises(ValueError, match=r"no lane of a is up \(a@0, a@1\)"):
+    with pytest.raises(ConfigError, match=r"no lane of a is up \(a@0, a@1\)"):
         allocator.allocate("z", "a")
     allocator.follow("a", {"a@1"})
     assert (allocator.lane_of("x"), allocator.lane_of("y")) == ("a@1", "a@1")
@@ -134,7 +135,7 @@ class Agents(RuleBasedStateMachine):
         empty = {place for place in range(self.places) if place not in used and f"{model}@{place}" not in self.down}
         try:
             lane = self.allocator.allocate(agent, model, hint)
-        except ValueError:
+        except ConfigError:
             assert not empty or (hint is not None and hint not in empty)
             assert self.homes() == before
             return

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from mac_runner.backends.fleet.settings import FleetModelConfig
-from mac_runner.errors import ConfigError, EngineDeadError
+from mac_runner.errors import EngineDeadError
 from mac_runner.fleet import engine_process, supervisor
 from mac_runner.fleet.supervisor import CLOSE_S
 from mac_runner.fleet.testing import Figures, LaneState, figures_of
@@ -195,8 +195,6 @@ async def test_drained_lane_ends_after_its_requests_and_comes_back_when_asked(tm
         assert (lane(fleet, "m@1").pid, lane(fleet, "m@1").deaths) == (None, 0)
         fleet.ask_up("m@1")
         await until(lambda: len(names_up(fleet, "m")) == 2)
-        with pytest.raises(ConfigError, match="are m@0, m@1"):
-            await fleet.drain("m@7")
 
     assert heard.names("m@1") == ["START", "UP", "DRAIN", "START", "UP"]
     assert heard.lines == []
