@@ -97,7 +97,7 @@ class Simulation:
         heapq.heappush(self.queue, (self.now_s + delay_s, self.count, what))
 
     def _ask(self, conversation: int) -> Sequence[Action]:
-        ticket, actions = self.control.ask(str(conversation), f"model{self.random.randrange(MODELS)}", self.now_s)
+        ticket, actions = self.control.ask(f"model{self.random.randrange(MODELS)}", self.now_s)
         self.asked[ticket] = conversation, self.now_s
         return actions
 

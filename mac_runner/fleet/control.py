@@ -307,9 +307,9 @@ class Control:
             self._stop(held, "a person drained it")
         return self._settle(now_s)
 
-    def ask(self, agent: str, model: str, now_s: float) -> tuple[int, tuple[Action, ...]]:
+    def ask(self, model: str, now_s: float) -> tuple[int, tuple[Action, ...]]:
         """A request of a swapped model waits for its turn; returns its ticket."""
-        ticket = self._residency.ask(agent, model, now_s)
+        ticket = self._residency.ask(model, now_s)
         return ticket, self._settle(now_s)
 
     def left(self, ticket: int, now_s: float) -> tuple[Action, ...]:

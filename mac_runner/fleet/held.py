@@ -9,7 +9,7 @@ browsers add.
 |---|---|---|
 | `GET /state?after=N&wait_s=S` | | the state, once its version is above N or after S seconds |
 | `POST /start` | `model` | once a lane of the model is up |
-| `POST /turn` | `model`, `agent` | the lane, in a line, once it is resident; the turn lasts as long as the connection |
+| `POST /turn` | `model` | the lane, in a line, once it is resident; the turn lasts as long as the connection |
 | `POST /see` | `model`, `system` | at once |
 | `POST /stuck` | `model`, `lane`, `why` | at once |
 | `POST /drain` | `lane` | once the lane is drained |
@@ -325,9 +325,8 @@ class FleetHost:
         return web.json_response(state)
 
     async def _turn(self, request: web.Request) -> web.StreamResponse:
-        model, agent = await _fields(request, "model", "agent")
-        lanes = self._lanes(model)
-        async with lanes.turn(agent) as lane:
+        (model,) = await _fields(request, "model")
+        async with self._lanes(model).turn() as lane:
             response = web.StreamResponse()
             await response.prepare(request)
             await response.write(f"{lane or ''}\n".encode())
@@ -438,10 +437,10 @@ class FleetClient:
         await self._asked("POST", path, fields)
 
     @asynccontextmanager
-    async def turn(self, model: str, agent: str) -> AsyncIterator[str | None]:
+    async def turn(self, model: str) -> AsyncIterator[str | None]:
         """A turn of a swapped model, with the lane that the request must go to."""
         with self._reaching():
-            response = await self._open("POST", "/turn", {"model": model, "agent": agent})
+            response = await self._open("POST", "/turn", {"model": model})
         try:
             with self._reaching():
                 if response.status != 200:
@@ -614,8 +613,8 @@ class AttachedLanes(ModelLanes):
         if self.lost is not None:
             raise EngineDeadError(self.lost)
 
-    def turn(self, agent: str) -> AbstractAsyncContextManager[str | None]:
-        return self._client.turn(self.served_as, agent) if self.is_swapped else nullcontext()
+    def turn(self) -> AbstractAsyncContextManager[str | None]:
+        return self._client.turn(self.served_as) if self.is_swapped else nullcontext()
 
     def see(self, system: str) -> None:
         before = self._prefix.text

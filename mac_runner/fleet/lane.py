@@ -367,7 +367,6 @@ class _Seat:
 class _Ask:
     number: int
     """Its ticket: asks are numbered in the order in which they came."""
-    agent: str
     model: str
     asked_at_s: float
     lane: str | None = None
@@ -431,22 +430,14 @@ class Residency:
         """Requests that were granted on it and have not left."""
         return self._seats[lane].in_flight
 
-    def waiting(self) -> tuple[str, ...]:
-        """The agents that wait, in the order in which they asked."""
-        return tuple(ask.agent for ask in self._unserved())
-
     def waiting_for(self, model: str) -> tuple[int, ...]:
         """The tickets of a model that wait, in the order in which they asked."""
         return tuple(ask.number for ask in self._models[model].queue)
 
-    def active(self) -> tuple[str, ...]:
-        """The agents whose requests were granted, in the order in which they asked."""
-        return tuple(ask.agent for ask in self._asks.values() if ask.lane is not None)
-
-    def ask(self, agent: str, model: str, now_s: float) -> int:
+    def ask(self, model: str, now_s: float) -> int:
         """Queue a request; returns its ticket."""
         self._last_number += 1
-        ask = _Ask(self._last_number, agent, model, now_s)
+        ask = _Ask(self._last_number, model, now_s)
         self._asks[ask.number] = ask
         self._models[model].queue.append(ask)
         return ask.number

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Container, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
@@ -175,9 +175,9 @@ class LocalFleet:
             self._spawn(self._look())
 
     @asynccontextmanager
-    async def turn(self, agent: str, model: str) -> AsyncIterator[str]:
+    async def turn(self, model: str) -> AsyncIterator[str]:
         """Wait for a slot of a model that takes turns with others; the lane that has it."""
-        ticket, actions = self.control.ask(agent, model, self._now_s)
+        ticket, actions = self.control.ask(model, self._now_s)
         grant = self._grants[ticket] = asyncio.get_running_loop().create_future()
         try:
             self.feed(actions)
@@ -407,13 +407,8 @@ class LocalModelLanes(ModelLanes):
         if not control.has_served(self._name):
             raise EngineDeadError(f"no engine of this model could be started: {self.lost}")
 
-    @asynccontextmanager
-    async def turn(self, agent: str) -> AsyncIterator[str | None]:
-        if not self.is_swapped:
-            yield None
-            return
-        async with self._fleet.turn(agent, self._name) as lane:
-            yield lane
+    def turn(self) -> AbstractAsyncContextManager[str | None]:
+        return self._fleet.turn(self._name) if self.is_swapped else nullcontext()
 
     def see(self, system: str) -> None:
         self._prefix.see(system)

@@ -158,9 +158,9 @@ def swapped(policy: str = "batch") -> Control:
 
 def test_swap_drains_sleeps_checks_the_memory_wakes_and_warms() -> None:
     fleet = swapped()
-    on_b, commands = fleet.ask("x", "b", 60)
+    on_b, commands = fleet.ask("b", 60)
     assert acts(commands) == [Grant(on_b, "b@0")]
-    on_a, commands = fleet.ask("y", "a", 61)
+    on_a, commands = fleet.ask("a", 61)
     assert acts(commands) == []
 
     assert events(fleet.tick(80)) == ["DRAIN"]
@@ -176,7 +176,7 @@ def test_swap_drains_sleeps_checks_the_memory_wakes_and_warms() -> None:
 
 def test_lane_that_keeps_its_memory_asleep_is_ended_before_the_other_wakes() -> None:
     fleet = swapped()
-    on_a, _ = fleet.ask("y", "a", 61)
+    on_a, _ = fleet.ask("a", 61)
     fleet.slept("b@0", 62)
     fleet.memory("b@0", False, 62)
     fleet.tick(62 + MEMORY_S)
@@ -191,14 +191,14 @@ def test_lane_that_keeps_its_memory_asleep_is_ended_before_the_other_wakes() -> 
 
 def test_lane_that_does_not_fall_asleep_is_ended() -> None:
     fleet = swapped()
-    fleet.ask("y", "a", 61)
+    fleet.ask("a", 61)
 
     assert stops(fleet, fleet.tick(61 + SLEEP_S)) == {"b@0": "it did not fall asleep in 120 s"}
 
 
 def test_lane_that_dies_while_it_is_woken_is_started_again_and_its_requests_wait() -> None:
     fleet = swapped()
-    on_a, _ = fleet.ask("y", "a", 61)
+    on_a, _ = fleet.ask("a", 61)
     fleet.slept("b@0", 62)
     assert acts(fleet.memory("b@0", True, 62)) == [Wake("a@0")]
     fleet.ended("a@0", "cuda error", 63)
@@ -212,7 +212,7 @@ def test_lane_that_dies_while_it_is_woken_is_started_again_and_its_requests_wait
 def test_requests_of_a_lost_model_are_refused_once_with_the_reason() -> None:
     fleet = control(spec("a", 0), spec("b", 0), budget=0)
     fleet.begin(0)
-    ticket, _ = fleet.ask("x", "a", 1)
+    ticket, _ = fleet.ask("a", 1)
     commands = fleet.ended("a@0", "no such model", 2)
 
     refusals = [command for command in commands if isinstance(command, Refuse)]
@@ -249,7 +249,7 @@ def test_close_stops_every_process_and_starts_none() -> None:
 
 def test_answer_about_the_memory_of_an_earlier_time_counts_for_nothing() -> None:
     fleet = swapped()
-    fleet.ask("y", "a", 61)
+    fleet.ask("a", 61)
     assert acts(fleet.slept("b@0", 62)) == [CheckMemory("b@0")]
     fleet.ended("b@0", "killed", 62.1)
 

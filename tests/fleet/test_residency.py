@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
 
@@ -42,9 +42,17 @@ class Places(Timeline):
             self.residency.available(lane, 0.0, is_wanted=False)
 
     def ask(self, agent: str, model: str) -> int:
-        ticket = self.residency.ask(agent, model, self.now_s)
+        ticket = self.residency.ask(model, self.now_s)
         self.asked[ticket] = agent, self.now_s
         return ticket
+
+    def agents(self, tickets: Iterable[int]) -> list[str]:
+        return [self.asked[ticket][0] for ticket in tickets]
+
+    def waiting(self) -> list[str]:
+        """The agents that wait, in the order in which they asked."""
+        models = {lane.model for lane in self.lanes.values()}
+        return self.agents(sorted(ticket for model in models for ticket in self.residency.waiting_for(model)))
 
     def leave(self, ticket: int) -> None:
         self.flights.pop(ticket)
@@ -107,7 +115,7 @@ def timeline(lanes: list[LaneSpec], resident: int) -> list[tuple[float, str, lis
         places.leave(ticket)
         places.ask(agent, models[agent])
         places.settle()
-        row = sorted(places.residency.active()), list(places.residency.waiting())
+        row = sorted(places.agents(places.flights)), places.waiting()
         rows.append((places.now_s, agent, *row))
 
     places.on_grant = begin
@@ -149,7 +157,7 @@ def test_fifo_request_waits_behind_one_whose_model_is_not_awake() -> None:
     places.settle()
 
     assert list(places.flights) == [first]
-    assert places.residency.waiting() == ("y", "z")
+    assert places.waiting() == ["y", "z"]
     places.leave(first)
     places.run(4.0)
     assert places.asked[next(iter(places.flights))][0] == "y"
@@ -277,7 +285,7 @@ def test_wait_for_an_idle_model_is_bounded_by_residency_while_another_is_saturat
     places.run(1000.0)
 
     assert served[0] <= 1.0 + residency_s + 1.0 + 2.0
-    assert not places.residency.waiting()
+    assert not places.waiting()
 
 
 async def storm(random: Random) -> None:

@@ -125,7 +125,7 @@ def test_models_that_share_a_place_take_turns_and_none_loses_its_weights(
     heard = Heard()
 
     async def speak(fleet: LocalFleet, name: str) -> str:
-        async with fleet.model(name).turn("agent") as granted:
+        async with fleet.model(name).turn() as granted:
             assert granted == f"{name}@0"
             assert [other for other in "ab" if fleet.model(other).up] == [name]
             return await said(fleet, name, granted)
@@ -158,7 +158,7 @@ def test_lane_that_dies_asleep_serves_again_at_its_turn(model: Path, tmp_path: P
             asleep = next(status for status in fleet.status() if status.state is LaneState.ASLEEP)
             assert asleep.pid is not None
             os.kill(asleep.pid, signal.SIGKILL)
-            async with fleet.model(asleep.model).turn("agent") as granted:
+            async with fleet.model(asleep.model).turn() as granted:
                 assert granted == asleep.name
                 assert await said(fleet, asleep.model, granted)
             return asleep.name

@@ -366,7 +366,7 @@ class World(Timeline):
             self.requests[-self.count] = request
             self._place(request)
             return
-        request.ticket, commands = self.control.ask(agent, model, self.now_s)
+        request.ticket, commands = self.control.ask(model, self.now_s)
         self.requests[request.ticket] = request
         self.perform(commands)
 

@@ -124,7 +124,7 @@ class FleetBackend(DataPlane):
             lanes.see(system)
         async with AsyncExitStack() as stack:
             with uncharged():
-                lane = await stack.enter_async_context(lanes.turn(f"{request.conversation}/{request.turn.agent}"))
+                lane = await stack.enter_async_context(lanes.turn())
                 await self._may_send.wait()
             if lanes.lost is not None:
                 raise EngineDeadError(lanes.lost)

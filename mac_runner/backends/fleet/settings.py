@@ -123,11 +123,11 @@ class ModelLanes(ABC):
         """Start the engines, if that has not begun; returns when one is up. Raises EngineDeadError or ConfigError."""
 
     @abstractmethod
-    def turn(self, agent: str) -> AbstractAsyncContextManager[str | None]:
+    def turn(self) -> AbstractAsyncContextManager[str | None]:
         """A place for one request where models are swapped: entered when the model is resident, left after the reply.
 
-        `agent` names who asks. The request must go to the lane that is named. Where nothing is swapped it is entered at
-        once, without a lane: the request may go to any that is up.
+        The request must go to the lane that is named. Where nothing is swapped it is entered at once, without a lane:
+        the request may go to any that is up.
         """
 
     @abstractmethod
