@@ -24,7 +24,7 @@ from mac_runner.backends.dialects.openai import OpenaiDialect
 from mac_runner.backends.factory import build_backend
 from mac_runner.backends.fleet import NANO_ARGS, filled, flag_of
 from mac_runner.backends.fleet.backend import FleetBackend
-from mac_runner.backends.fleet.settings import Fleet, LaneAddress, ModelLanes
+from mac_runner.backends.fleet.settings import LaneAddress, ModelLanes
 from mac_runner.backends.http.answer import CANARY, Answer, Dialect, SendingError, Standing, page_of, read_answer
 from mac_runner.backends.http.backend import HttpBackend
 from mac_runner.backends.http.client import HTTP_BODY_BYTES_MAX, HTTP_GZIP_MEMBERS_MAX, unpacked

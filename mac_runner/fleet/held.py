@@ -38,7 +38,7 @@ from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError, MacRunnerError
 from mac_runner.files import read_regular
 from mac_runner.fleet.engine_process import CommonPrefix
-from mac_runner.fleet.lane import LaneState, LaneStatus, OnEvent, RunFleet, no_events
+from mac_runner.fleet.lane import Fleet, LaneState, LaneStatus, OnEvent, no_events
 from mac_runner.http_library import aiohttp, web
 from mac_runner.printable import printable
 from mac_runner.structs import convert
@@ -209,7 +209,7 @@ class FleetState:
     events: tuple[tuple[str, dict[str, Any]], ...]
 
 
-class Holdable(RunFleet, Protocol):
+class Holdable(Fleet, Protocol):
     """A fleet that can be held for others: `LocalFleet` is one."""
 
     async def drain(self, lane: str) -> None:

@@ -21,10 +21,10 @@ from pydantic import ValidationError
 
 from mac_runner.backends.base import Backend, Waiting
 from mac_runner.backends.factory import backend_on_fleet
-from mac_runner.backends.fleet.settings import Fleet, FleetModelConfig, ModelLanes
+from mac_runner.backends.fleet.settings import FleetModelConfig, ModelLanes
 from mac_runner.clock import Clock, SystemClock, iso
 from mac_runner.errors import BackendError, ConfigError, EngineDeadError, TransientBackendError
-from mac_runner.fleet.lane import LaneSpec, LaneStatus, OnEvent, RunFleet
+from mac_runner.fleet.lane import Fleet, LaneSpec, LaneStatus, OnEvent
 from mac_runner.fleet.layout import FleetPlan, local_plan
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.scheduler.attempt import generate, where
@@ -52,7 +52,7 @@ class InferenceRequest(TypedDict):
     max_tokens: int
 
 
-class LaidOutFleet(RunFleet, Protocol):
+class LaidOutFleet(Fleet, Protocol):
     """A fleet that knows its plan."""
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol, TypeAlias
 
-from mac_runner.backends.fleet.settings import Fleet
+from mac_runner.backends.fleet.settings import ModelLanes
 from mac_runner.fleet.gpus import Place
 from mac_runner.spec import RestartConfig, SwapConfig
 from mac_runner.types import JsonObject
@@ -98,8 +98,11 @@ class LaneStatus:
     log: str = ""
 
 
-class RunFleet(Fleet, Protocol):
-    """A fleet that says how its lanes are."""
+class Fleet(Protocol):
+    """Engines that are there: those of this process, or those that another one holds."""
+
+    def model(self, name: str) -> ModelLanes:
+        """Those of one entry of `model_definitions`."""
 
     def status(self) -> tuple[LaneStatus, ...]:
         """All lanes now, for people."""

@@ -100,9 +100,9 @@ class LocalFleet:
 
     async def __aenter__(self) -> Self:
         self._logs = self._given_logs or Path(tempfile.mkdtemp(prefix="mac_runner-fleet-"))
+        models = {name: self._with_own_template(model) for name, model in self.plan.models.items()}
         without = withheld(os.environ, self.plan.keys)
         self._client = EngineClient(self.admin_key, *secrets_in(os.environ, without))
-        models = {name: self._with_own_template(model) for name, model in self.plan.models.items()}
         for spec in self.plan.lanes:
             launch = launch_of(spec, models[spec.model], admin_key=self.admin_key)
             log = self._logs / f"{re.sub(r'[^A-Za-z0-9_.@-]', '_', spec.name)}.log"

@@ -22,12 +22,13 @@ from typing import Final, NamedTuple
 from mac_runner import descriptors
 from mac_runner.backends import Backend
 from mac_runner.backends.factory import build_backend
-from mac_runner.backends.fleet.settings import Fleet, FleetModelConfig, ModelLanes
+from mac_runner.backends.fleet.settings import FleetModelConfig, ModelLanes
 from mac_runner.backends.own import own_player
 from mac_runner.clock import Clock
 from mac_runner.config import Loaded, ModelDefinition
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.errors import ConfigError, MissingPackageError, ShortageError
+from mac_runner.fleet.lane import Fleet
 from mac_runner.plugins import loaded_plugin
 from mac_runner.runs.setup import Refusals, Setup, located
 from mac_runner.spec import AgentDefinition

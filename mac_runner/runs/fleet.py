@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, StoreError
-from mac_runner.fleet.lane import OnEvent, RunFleet
+from mac_runner.fleet.lane import Fleet, OnEvent
 from mac_runner.fleet.layout import FleetPlan, LayoutError, local_plan
 from mac_runner.problems import Problem, config_error, dotted
 from mac_runner.runs.engines import Engine, plan_engines
@@ -26,7 +26,7 @@ from mac_runner.types import JsonObject
 _PlanT = TypeVar("_PlanT")
 
 
-Opening: TypeAlias = Callable[[Clock, Callable[[str], None], OnEvent], AbstractAsyncContextManager[RunFleet]]
+Opening: TypeAlias = Callable[[Clock, Callable[[str], None], OnEvent], AbstractAsyncContextManager[Fleet]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def local_fleet(config: FleetConfig, models: Mapping[str, FleetModelConfig], key
     """A fleet on the GPUs of this machine."""
     plan = local_plan(config, models, keys)
 
-    def opening(clock: Clock, say: Callable[[str], None], on_event: OnEvent) -> AbstractAsyncContextManager[RunFleet]:
+    def opening(clock: Clock, say: Callable[[str], None], on_event: OnEvent) -> AbstractAsyncContextManager[Fleet]:
         from mac_runner.fleet.supervisor import LocalFleet
 
         for note in plan.notes:
@@ -145,7 +145,7 @@ def _placed(problem: Problem, setup: Setup, engines: Sequence[Engine]) -> str:
 @asynccontextmanager
 async def opened(
     planned: PlannedFleet | None, log: OnEvent, *, clock: Clock, say: Callable[[str], None]
-) -> AsyncIterator[RunFleet | None]:
+) -> AsyncIterator[Fleet | None]:
     """The fleet of a run inside the block, with its events in the run's log; None where nothing is planned."""
     if planned is None:
         yield None

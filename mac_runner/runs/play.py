@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 from mac_runner.clock import Clock, SystemClock, pause
 from mac_runner.descriptors import limit, runs_within
 from mac_runner.errors import ConfigError, RunDirectoryError, RunLockedError
-from mac_runner.fleet.lane import LaneStatus, RunFleet
+from mac_runner.fleet.lane import Fleet, LaneStatus
 from mac_runner.plan import Shard
 from mac_runner.reports import GridRow, is_nothing_usable, nothing_finished, usability_warning
 from mac_runner.runs import claims, event_loop
@@ -492,7 +492,7 @@ class _Session:
     async def _play(
         self,
         phase: Phase,
-        fleet: RunFleet | None,
+        fleet: Fleet | None,
         stop: asyncio.Event,
         end: Callable[[], Coroutine[object, object, None]] | None,
     ) -> bool:

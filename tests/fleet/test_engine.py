@@ -17,7 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.backends import Backend
 from mac_runner.backends.fleet.settings import FleetModelConfig
-from mac_runner.backends.testing import Fleet, uncharged
+from mac_runner.backends.testing import uncharged
 from mac_runner.errors import (
     BackendError,
     ConfigError,
@@ -148,7 +148,7 @@ class TestedEngine(InferenceEngine):
         yield self.fleet
         self.fleet = None
 
-    def backend_of(self, name: str, fleet: Fleet) -> Backend:
+    def backend_of(self, name: str, fleet: Any) -> Backend:
         assert self.fleet is not None
         self.backends[name] = FakeBackend(self.fleet.model(name), self.answer)
         return self.backends[name]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
@@ -140,10 +140,3 @@ class ModelLanes(ABC):
     @abstractmethod
     def report_stuck(self, lane: str, why: str) -> None:
         """Say that an engine gives no reply, not even to a canary: the fleet ends it and starts it again."""
-
-
-class Fleet(Protocol):
-    """The engines of this machine."""
-
-    def model(self, name: str) -> ModelLanes:
-        """Those of one entry of `model_definitions`."""
