@@ -224,7 +224,10 @@ class _Builder:
             return None
         if group.labels and isinstance(group.values, Mapping):
             self._refuse((*here, "labels"), "the values have labels already; leave one of the two out")
-        keys = {key: (*here, "paths", place) for place, key in enumerate(group.paths)}
+        keys: dict[str, KeyPath] = {}
+        for place, key in enumerate(group.paths):
+            if keys.setdefault(key, (*here, "paths", place)) != (*here, "paths", place):
+                self._refuse((*here, "paths", place), f"{key} is listed twice; leave one of the two out")
         rows = [({name: label}, dict.fromkeys(keys, cell)) for label, (_, cell) in zip(labels, values, strict=True)]
         return self._axis(here, keys, rows)
 

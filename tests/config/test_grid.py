@@ -63,6 +63,12 @@ def test_broadcast_gives_all_its_keys_one_value_and_is_one_column() -> None:
     assert [dict(one.values) for one in grid.combinations] == [{"heat": 0.0}, {"heat": 0.7}]
 
 
+def test_a_key_that_a_broadcast_lists_twice_is_refused() -> None:
+    for paths, expected in {"seed, seed": "paths.1: seed is listed twice", "name, name": "cannot vary"}.items():
+        with pytest.raises(ConfigError, match=expected):
+            lay(BROADCAST % ("heat", paths, "[1, 2]"))
+
+
 def test_labels_name_the_values_of_a_broadcast_in_columns_and_directories() -> None:
     grid = lay(BROADCAST % ("stop", "agent_definitions.0.stop", "[[], ['END', 'STOP']], labels: [never, words]"))
 
