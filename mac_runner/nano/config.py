@@ -234,7 +234,10 @@ class SamplingParams:
                     object.__setattr__(self, name, held_as(given))
         schema: Any = self.json_schema
         if isinstance(schema, Mapping):
-            object.__setattr__(self, "json_schema", _dumped(schema))
+            try:
+                object.__setattr__(self, "json_schema", json.dumps(schema))
+            except (TypeError, ValueError) as error:
+                raise InvalidRequestError(f"SamplingParams.json_schema cannot be written as JSON: {error}") from error
 
     def _require(self, is_met: bool, name: str, rule: str) -> None:
         if not is_met:
@@ -257,13 +260,6 @@ class SamplingParams:
     def is_constrained(self) -> bool:
         """Whether a grammar decides which tokens may follow."""
         return bool(self.choices) or self.json_schema is not None
-
-
-def _dumped(schema: Mapping[str, object]) -> str:
-    try:
-        return json.dumps(schema)
-    except (TypeError, ValueError) as error:
-        raise InvalidRequestError(f"SamplingParams.json_schema cannot be written as JSON: {error}") from error
 
 
 def recommended_sampling(directory: Path, base: SamplingParams | None = None) -> SamplingParams:

@@ -351,7 +351,9 @@ class InferenceEngine(BaseEngine):
         self.weights = WeightSync(self._runner, self.model_config, on_install=cache.set_version)
         self._unfetched = list[TrainingSample]()
         self.state = EngineState.RUNNING
-        self._warm_up()
+        # Compute one token, so that everything is loaded when the first request comes.
+        batch = make_batch([Piece([0], 0, 1, [0])], config.block_size)
+        choose(self._runner.forward(batch), [Row(params=SamplingParams(temperature=0.0))])
         self._threads.hold()  # Last: an engine that could not be made blocks no other.
 
     def add_prepared(self, request: PreparedRequest, request_id: int | None = None) -> int:
@@ -430,11 +432,6 @@ class InferenceEngine(BaseEngine):
         self._runner.close()
         self._threads.release()
         self.state = EngineState.STOPPED
-
-    def _warm_up(self) -> None:
-        """Compute one token, so that everything is loaded when the first request comes."""
-        batch = make_batch([Piece([0], 0, 1, [0])], self.config.block_size)
-        choose(self._runner.forward(batch), [Row(params=SamplingParams(temperature=0.0))])
 
     def _check(self) -> None:
         self._runner.check()

@@ -312,6 +312,9 @@ class Intake:
         return [self._sequence(request, first + index, request_id, index) for index in range(request.num_samples)]
 
     def _sequence(self, request: PreparedRequest, seq_id: int, request_id: int, index: int) -> Sequence:
+        # Text is decoded at each token only for requests that need it.
+        wanted = self._tokenizer if request.params.stop or request.is_streamed else None
+        stream = TextStream(wanted) if wanted is not None else None
         return Sequence(
             seq_id=seq_id,
             request_id=request_id,
@@ -321,7 +324,7 @@ class Intake:
             num_tokens_max=request.num_tokens_max,
             params=request.params,
             random=Random(self._seed(request.params, request_id, index)),  # noqa: S311  Not for secrets.
-            stopping=self._stopping(request),
+            stopping=StopChecker(params=request.params, eos_token_ids=self._eos_token_ids, stream=stream),
             constraint=request.grammar.constraint() if request.grammar is not None else None,
             is_streamed=request.is_streamed,
         )
@@ -363,9 +366,3 @@ class Intake:
         if params.seed is not None:
             return f"{params.seed}/{index}"
         return f"{self._config.seed}/{request_id}/{index}"
-
-    def _stopping(self, request: PreparedRequest) -> StopChecker:
-        """The check of each token; it decodes text only for requests that need it."""
-        wanted = self._tokenizer if request.params.stop or request.is_streamed else None
-        stream = TextStream(wanted) if wanted is not None else None
-        return StopChecker(params=request.params, eos_token_ids=self._eos_token_ids, stream=stream)

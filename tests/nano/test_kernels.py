@@ -39,7 +39,7 @@ from mac_runner.nano.testing import (
     first_key,
     rectangles,
 )
-from mac_runner.nano.testing import rms_norm as row_kernels_norm
+from mac_runner.nano.testing import rms_norm as norm_rows
 from tests import patience
 from tests.nano.tiny_models import ModelMaker
 
@@ -340,14 +340,14 @@ def random(*shape: int) -> torch.Tensor:
 def test_norm_is_that_of_torch(dtype: torch.dtype) -> None:
     for dim in (1, 15, 16, 64, 96, 100):
         rows, weights = random(7, dim).to(dtype), random(dim).to(dtype)
-        found = row_kernels_norm(rows, weights, 1e-6)
+        found = norm_rows(rows, weights, 1e-6)
         known = rms_norm(rows.float(), (dim,), weights.float(), 1e-6)
 
         assert found.dtype == dtype
         assert found.float().sub(known).abs().max() <= (1e-5 if dtype == torch.float32 else known.abs().max() / 256), (
             dim
         )
-        assert torch.equal(row_kernels_norm(rows[2:4], weights, 1e-6), found[2:4])
+        assert torch.equal(norm_rows(rows[2:4], weights, 1e-6), found[2:4])
 
 
 def test_summary_is_that_of_torch() -> None:
@@ -415,15 +415,15 @@ def package(tmp_path: Path) -> Path:
 def test_what_was_compiled_is_kept_where_the_user_says(package: Path, tmp_path: Path) -> None:
     assert run(package, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == "[1]\n"
 
-    assert list((tmp_path / "kept").rglob("row_kernels.*.nbc"))
+    assert list((tmp_path / "kept").rglob("vectors.*.nbc"))
     assert not list(package.rglob("*.nbc"))
 
 
 def test_what_was_compiled_is_kept_beside_the_package_until_what_it_is_made_of_changes(package: Path) -> None:
-    """The place and the file of a kernel are the same, the vectors are others."""
+    """The place of a kernel is the same, the vectors that it is made of are others."""
     changed = package / "mac_runner" / "nano" / "cpu" / "vectors.py"
     before = run(package, PROGRAM_SAYS="sum")
-    assert list((changed.parent / "__pycache__").rglob("row_kernels.*.nbc"))
+    assert list((changed.parent / "__pycache__").rglob("vectors.*.nbc"))
     text = changed.read_text()
     assert "6.9314718e-1, 1.0)" in text
     changed.write_text(text.replace("6.9314718e-1, 1.0)", "6.9314718e-1, 2.0)"))
