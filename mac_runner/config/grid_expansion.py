@@ -18,7 +18,6 @@ from math import prod
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mac_runner.config.experiment import Experiment
 from mac_runner.config.grid_axes import (
     GRID_KEY,
     Axis,
@@ -116,13 +115,18 @@ def _all(base: Draft, axes: Sequence[Axis], templates: Mapping[str, str], files:
     cache: dict[str, object] = {}
     count = prod(len(axis.points) for axis in axes)
 
-    def resolve(points: Sequence[Point]) -> Loaded:
-        return resolved(derived(_with_points(base, points), templates), files, cache)
+    def resolve(points: Iterable[Point]) -> Loaded:
+        draft = base
+        for setting in (setting for point in points for setting in point.settings):
+            draft = with_value(draft, setting.path, setting.value, setting.origin)
+        return resolved(derived(draft, templates), files, cache)
 
     for number, points in enumerate(product(*(axis.points for axis in axes)), start=1):
         try:
             loaded = resolve(points)
-            variants = [_variant_point(variant, points, loaded) for variant in _variants(loaded.experiment)]
+            experiment, settings = loaded.experiment, loaded.experiment.environment_settings
+            expands = () if settings is None else experiment.spec.variants(experiment, settings)
+            variants = [_variant_point(variant, points, loaded) for variant in expands]
             if problem := next(too_many((count, len(variants))), None):
                 raise draft_error(base, [problem])
             for place in variants:
@@ -149,12 +153,6 @@ def _expanded(points: Sequence[Point], loaded: Loaded) -> _Expanded:
     return _Expanded(values, needed, identity_of(needed.experiment), idle)
 
 
-def _variants(experiment: Experiment) -> Iterable[Variant]:
-    """The experiments that one expands into, as its environment says."""
-    settings = experiment.environment_settings
-    return () if settings is None else experiment.spec.variants(experiment, settings)
-
-
 def _variant_point(variant: Variant, points: Sequence[Point], loaded: Loaded) -> Point:
     """A variant as a place on an axis of its own. Raises ConfigError when it is named like another axis."""
     origin = loaded.locate(variant.key)
@@ -163,13 +161,6 @@ def _variant_point(variant: Variant, points: Sequence[Point], loaded: Loaded) ->
         raise config_error([f"{origin}: {text}"])
     settings = tuple(Setting(path=path, value=value, origin=origin) for path, value in variant.settings.items())
     return Point(settings=settings, values=variant.values)
-
-
-def _with_points(draft: Draft, points: Iterable[Point]) -> Draft:
-    for point in points:
-        for setting in point.settings:
-            draft = with_value(draft, setting.path, setting.value, setting.origin)
-    return draft
 
 
 def _without_agents(loaded: Loaded, idle: Collection[str]) -> Loaded:
