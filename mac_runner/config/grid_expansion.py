@@ -69,7 +69,15 @@ def expanded(draft: Draft, files: Path) -> Loaded | Grid:
     """
     section = section_of(draft)
     axes = axes_of(section, draft)
-    base = replace(draft, value={key: value for key, value in draft.value.items() if key != GRID_KEY})
+    base = Draft(
+        value={key: value for key, value in draft.value.items() if key != GRID_KEY},
+        # Each combination copies them, so the places of all values that vary stay behind.
+        origins={
+            path: origin
+            for path, origin in draft.origins.items()
+            if path[:1] != (GRID_KEY,) or path[1:2] in ((), ("derive",))
+        },
+    )
     found = _all(base, axes, section.derive, files)
     is_grid = any(one.values for one in found)
     if not is_grid and draft.value.get(GRID_KEY) is not None:
