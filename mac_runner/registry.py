@@ -46,6 +46,7 @@ from mac_runner.spec import (
     ReportConfig,
     RetryConfig,
     RewardsConfig,
+    Serving,
     TokenPrices,
 )
 from mac_runner.types import Decoding, JsonObject, JsonValue, ReplyForm
@@ -99,6 +100,7 @@ CONSTRAINS_ALL: Final[frozenset[Decoding]] = frozenset({"schema", "json_object"}
 """What an engine with grammars can hold replies to."""
 
 S = TypeVar("S", bound=Settings)
+T = TypeVar("T")
 
 
 class Converter(NamedTuple):
@@ -214,40 +216,6 @@ class EnvironmentSpec(Generic[S]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
-    """How a model is served, as far as its settings say; None where they do not.
-
-    A lane is a server, a replica or a copy of the model.
-    """
-
-    model: str | None = None
-    """The checkpoint."""
-    lanes: int | None = None
-    slots: int | None = None
-    """How many requests each lane serves at once."""
-    gpus: int = 1
-    """Over how many GPUs each lane is split."""
-    step_tokens: int | None = None
-    """How many tokens a step computes at most."""
-    context_tokens: int | None = None
-    """The longest prompt and reply together."""
-    admits_by_tokens: bool = False
-    """Whether its engine is given requests by the tokens of its cache (`Backend.token_budget`)."""
-    alone: Mapping[str, object] = field(default_factory=dict)
-    """The settings that differ where one of its lanes serves alone."""
-    url: str | None = None
-    """The server of its first lane, where it may say its version at `/version`."""
-
-
-def serving_at(key: str, settings: Any) -> Serving:
-    """How a model behind the servers that the setting `key` lists is served, which share `max_in_flight` requests."""
-    urls = getattr(settings, key)
-    slots = max(1, settings.max_in_flight // len(urls))
-    alone = {key: urls[:1], "max_in_flight": slots}
-    return Serving(model=settings.model, lanes=len(urls), slots=slots, alone=alone)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSpec(Generic[S]):
     """A kind of engine."""
 
@@ -307,18 +275,18 @@ def environment_specs() -> Mapping[str, EnvironmentSpec[Any]]:
     return {name: import_module(package).SPEC for name, package in ENVIRONMENTS.items()}
 
 
-class LoadedEnvironment(NamedTuple):
-    """An environment that an experiment names, and where its code came from."""
+class Loaded(NamedTuple, Generic[T]):
+    """An environment or a backend that an experiment names, and where its code came from."""
 
-    spec: EnvironmentSpec[Any]
+    spec: T
     code: Code
 
 
-_LOADED: Final[dict[tuple[str, str], LoadedEnvironment]] = {}
+_LOADED: Final[dict[tuple[str, str], Loaded[EnvironmentSpec[Any]]]] = {}
 """Environments that are not built in, by their name and the digest of their code."""
 
 
-def load_environment(name: str, base: Path) -> LoadedEnvironment:
+def load_environment(name: str, base: Path) -> Loaded[EnvironmentSpec[Any]]:
     """Import an environment that is not built in; a file is relative to `base`. Raises ConfigError."""
     family, _, game = name.partition(":")
     if family in FAMILIES:
@@ -332,23 +300,23 @@ def load_environment(name: str, base: Path) -> LoadedEnvironment:
     return _adopted(name, plugin)
 
 
-def load_recorded_environment(name: str, path: Path) -> LoadedEnvironment:
+def load_recorded_environment(name: str, path: Path) -> Loaded[EnvironmentSpec[Any]]:
     """Import an environment that a run recorded; its file was at `path`. Raises ConfigError."""
     if not is_file(name):
         return load_environment(name, Path())
     return _adopted(name, recorded_plugin("environments", name, path))
 
 
-def _adopted(name: str, plugin: Plugin) -> LoadedEnvironment:
+def _adopted(name: str, plugin: Plugin) -> Loaded[EnvironmentSpec[Any]]:
     if (known := _LOADED.get((name, plugin.code.sha256))) is not None:
         return known._replace(code=plugin.code)
     return adopt_environment(name, plugin.value, plugin.code)
 
 
-def adopt_environment(name: str, value: object, code: Code) -> LoadedEnvironment:
+def adopt_environment(name: str, value: object, code: Code) -> Loaded[EnvironmentSpec[Any]]:
     """Keep `value` as the environment of this name and code. Raises ConfigError for what is not an environment."""
     spec: EnvironmentSpec[Any] = import_module(OWN).as_spec(name, value)
-    found = _LOADED[name, code.sha256] = LoadedEnvironment(spec, code)
+    found = _LOADED[name, code.sha256] = Loaded(spec, code)
     return found
 
 
@@ -360,26 +328,24 @@ def environment_spec(name: str, sha256: str = "") -> EnvironmentSpec[Any] | None
     return None if loaded is None else loaded.spec
 
 
+def _specs() -> list[EnvironmentSpec[Any]]:
+    return [*environment_specs().values(), *(loaded.spec for loaded in _LOADED.values())]
+
+
 def results_specs() -> Mapping[str, ResultsSpec]:
     """How outcomes are counted and shown, by their `kind`; of the built-in environments and the loaded ones."""
-    return _builtin_results() if not _LOADED else {**_builtin_results(), **_own_results(len(_LOADED))}
+    return _results(len(_LOADED))
+
+
+@cache
+def _results(_loaded: int) -> Mapping[str, ResultsSpec]:
+    return {spec.section: spec.results() for spec in _specs() if spec.results is not None}
 
 
 def results_of(environment: str) -> ResultsSpec | None:
     """How the outcomes of a built-in environment are counted and shown; None for others, whose code may not be here."""
     spec = environment_specs().get(environment)
     return None if spec is None else results_specs().get(spec.section)
-
-
-@cache
-def _builtin_results() -> Mapping[str, ResultsSpec]:
-    return {spec.section: spec.results() for spec in environment_specs().values() if spec.results is not None}
-
-
-@cache
-def _own_results(_count: int) -> Mapping[str, ResultsSpec]:
-    specs = (loaded.spec for loaded in _LOADED.values())
-    return {spec.section: spec.results() for spec in specs if spec.results is not None}
 
 
 @cache
@@ -390,8 +356,7 @@ def counted_kinds() -> frozenset[str]:
 
 def measures_of(kind: object) -> tuple[str, ...]:
     """The places of measures in the outcomes of a kind; none where no environment here has such outcomes."""
-    specs = (*environment_specs().values(), *(loaded.spec for loaded in _LOADED.values()))
-    return next((spec.measures for spec in specs if spec.section == kind), ())
+    return next((spec.measures for spec in _specs() if spec.section == kind), ())
 
 
 @cache
@@ -400,32 +365,25 @@ def backend_specs() -> Mapping[str, BackendSpec[Any]]:
     return {name: import_module(package).SPEC for name, package in BACKENDS.items()}
 
 
-class LoadedBackend(NamedTuple):
-    """A backend that an experiment names, and where its code came from."""
-
-    spec: BackendSpec[Any]
-    code: Code
-
-
-_LOADED_BACKENDS: Final[dict[tuple[str, str], LoadedBackend]] = {}
+_LOADED_BACKENDS: Final[dict[tuple[str, str], Loaded[BackendSpec[Any]]]] = {}
 """Backends that are not built in, by their name and the digest of their code."""
 
 
-def load_backend(name: str, base: Path) -> LoadedBackend:
+def load_backend(name: str, base: Path) -> Loaded[BackendSpec[Any]]:
     """Import a backend that is not built in; a file is relative to `base`. Raises ConfigError."""
     return adopt_backend(find_plugin("backends", name, base, known=BACKENDS))
 
 
-def load_recorded_backend(name: str, path: Path) -> LoadedBackend:
+def load_recorded_backend(name: str, path: Path) -> Loaded[BackendSpec[Any]]:
     """Import a backend that a run recorded; its file was at `path`. Raises ConfigError."""
     return adopt_backend(recorded_plugin("backends", name, path))
 
 
-def adopt_backend(plugin: Plugin) -> LoadedBackend:
+def adopt_backend(plugin: Plugin) -> Loaded[BackendSpec[Any]]:
     """Keep a plug-in as a backend. Raises ConfigError for what is none."""
     key = plugin.name, plugin.code.sha256
     if key not in _LOADED_BACKENDS:
-        _LOADED_BACKENDS[key] = LoadedBackend(import_module(OWN_BACKENDS).own_spec(plugin), plugin.code)
+        _LOADED_BACKENDS[key] = Loaded(import_module(OWN_BACKENDS).own_spec(plugin), plugin.code)
     return _LOADED_BACKENDS[key]
 
 
@@ -631,8 +589,7 @@ class Experiment(Section):
     @property
     def environment_settings(self) -> Any:
         """What sets up its environment: a section, or the model of a plug-in; None where there is none."""
-        spec = self.known_spec
-        if spec is None:
+        if (spec := self.known_spec) is None:
             return None
         if self.is_builtin:
             return getattr(self, spec.section)

@@ -1,4 +1,5 @@
-"""The sections of an experiment file that are the same whatever environments and backends there are.
+"""The sections of an experiment file that are the same whatever environments and backends there are, and how a model
+is served.
 
 `registry.Experiment` holds them, beside those of environments and backends.
 """
@@ -6,7 +7,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 from pydantic import JsonValue as AnyJson
@@ -233,3 +235,37 @@ class FleetConfig(Section):
     """How often an engine that ended is started again."""
     probe: ProbeConfig = ProbeConfig()
     """When an engine is taken for stuck."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """How a model is served, as far as its settings say; None where they do not.
+
+    A lane is a server, a replica or a copy of the model.
+    """
+
+    model: str | None = None
+    """The checkpoint."""
+    lanes: int | None = None
+    slots: int | None = None
+    """How many requests each lane serves at once."""
+    gpus: int = 1
+    """Over how many GPUs each lane is split."""
+    step_tokens: int | None = None
+    """How many tokens a step computes at most."""
+    context_tokens: int | None = None
+    """The longest prompt and reply together."""
+    admits_by_tokens: bool = False
+    """Whether its engine is given requests by the tokens of its cache (`Backend.token_budget`)."""
+    alone: Mapping[str, object] = field(default_factory=dict)
+    """The settings that differ where one of its lanes serves alone."""
+    url: str | None = None
+    """The server of its first lane, where it may say its version at `/version`."""
+
+
+def serving_at(key: str, settings: Any) -> Serving:
+    """How a model behind the servers that the setting `key` lists is served, which share `max_in_flight` requests."""
+    urls = getattr(settings, key)
+    slots = max(1, settings.max_in_flight // len(urls))
+    alone = {key: urls[:1], "max_in_flight": slots}
+    return Serving(model=settings.model, lanes=len(urls), slots=slots, alone=alone)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.backends.http.settings import AnthropicConfig
 from mac_runner.backends.redaction import required_key
-from mac_runner.registry import BackendSpec, serving_at
+from mac_runner.registry import BackendSpec
+from mac_runner.spec import serving_at
 
 if TYPE_CHECKING:
     from mac_runner.spec import AgentDefinition

@@ -11,7 +11,8 @@ from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.backends.http.settings import OpenaiConfig
 from mac_runner.backends.redaction import required_key
 from mac_runner.errors import ConfigError
-from mac_runner.registry import CONSTRAINS_ALL, BackendSpec, serving_at
+from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
+from mac_runner.spec import serving_at
 from mac_runner.types import Decoding
 
 __all__ = ["SPEC", "OpenaiConfig"]

@@ -64,7 +64,7 @@ GAMES: list[JsonObject] = [
 def dice(monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment from outside, with one measure and nothing else."""
     monkeypatch.setattr(registry, "_LOADED", {})
-    registry._own_results.cache_clear()
+    registry._results.cache_clear()
     spec = registry.EnvironmentSpec(
         section="dice",
         settings=registry.environment_specs()["echo"].settings,

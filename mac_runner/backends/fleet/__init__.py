@@ -16,8 +16,9 @@ from mac_runner.backends import openai
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai
 from mac_runner.problems import Problem, suggestion
-from mac_runner.registry import BackendSpec, Serving
+from mac_runner.registry import BackendSpec
 from mac_runner.secrecy import says_secret
+from mac_runner.spec import Serving
 
 __all__ = ["SPEC", "FleetModelConfig"]
 

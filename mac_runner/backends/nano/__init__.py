@@ -17,7 +17,8 @@ from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.backends.updates import OneAtATime
 from mac_runner.errors import EngineDeadError, MissingPackageError
 from mac_runner.extras import install_command
-from mac_runner.registry import CONSTRAINS_ALL, BackendSpec, Serving
+from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
+from mac_runner.spec import Serving
 from mac_runner.types import Reply, Request
 from mac_runner.weights import WeightUpdate
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.backends.http.settings import OllamaConfig
 from mac_runner.clock import Clock
-from mac_runner.registry import CONSTRAINS_ALL, BackendSpec, serving_at
+from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
+from mac_runner.spec import serving_at
 
 if TYPE_CHECKING:
     from mac_runner.spec import AgentDefinition

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mac_runner.backends.base import Backend, BackendRequest
 from mac_runner.backends.vllm.settings import VllmConfig
-from mac_runner.registry import CONSTRAINS_ALL, BackendSpec, Serving
+from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
+from mac_runner.spec import Serving
 
 __all__ = ["SPEC", "VllmConfig"]
 
