@@ -261,7 +261,7 @@ def test_one_more_measure_of_discussions_is_seen_everywhere(monkeypatch: pytest.
         compared={("A",): "share"},
     )
     results = discussion_results((*ALL_MEASURES, long))
-    monkeypatch.setattr(registry, "_builtin_results", lambda: {"discussion": results})
+    monkeypatch.setattr(registry, "_results", lambda _loaded: {"discussion": results})
     rows = rows_of(outcome(), outcome(verdict="A"), outcome(verdict="A", rounds=1, answers={}, changes=[]))
     other = rows_of(outcome(), outcome(verdict="A"), outcome(verdict="A"))
     summary = summary_of(rows)
@@ -297,7 +297,7 @@ def test_one_more_measure_of_games_is_seen_everywhere(monkeypatch: pytest.Monkey
         difference=("the Town's turns waited", Faction.TOWN),
     )
     results = game_results((*GAME_MEASURES, *waits))
-    monkeypatch.setattr(registry, "_builtin_results", lambda: {"game": results})
+    monkeypatch.setattr(registry, "_results", lambda _loaded: {"game": results})
 
     def game(days: int, silent: int) -> JsonObject:
         measures: JsonObject = {"tu": 4, "si": silent} if silent else {"tu": 4}
