@@ -250,11 +250,6 @@ class BackendSpec(Generic[S]):
     local: Callable[[Clock], Awaitable[str]] | None = None
     """Describes the server that it would find on this machine, for `doctor` without an experiment."""
 
-    @property
-    def has_defaults(self) -> bool:
-        """Whether its section may be left out, since every key of it has a default."""
-        return not any(field.is_required() for field in self.settings.model_fields.values())
-
     def variants(self, settings: S) -> Iterator[tuple[str, S]]:
         """The settings for each address alone, with a description."""
         if self.servers_key is None:
@@ -458,15 +453,6 @@ class ModelDefinition(Section):
     costs of tokens. Null: not known."""
 
     _sha256: str = PrivateAttr("")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _filled_in(cls, data: object) -> object:
-        """The section of its backend, where it is left out and all of it has defaults."""
-        if not isinstance(data, dict) or data.get("backend") not in [*BACKENDS]:
-            return data
-        spec, key = backend_specs()[data["backend"]], section_key(data["backend"])
-        return {**data, key: spec.settings()} if spec.has_defaults and data.get(key) is None else data
 
     def with_code(self, sha256: str) -> None:
         """Say which code its backend is; the experiment knows it."""

@@ -21,7 +21,7 @@ from pydantic_core.core_schema import ModelSchema
 
 from mac_runner.config.experiment import SHORT, Experiment
 from mac_runner.config.grid_axes import GRID_KEY, GridSection
-from mac_runner.registry import BACKENDS, backend_specs, section_key
+from mac_runner.registry import BACKENDS, section_key
 from mac_runner.section import Section
 from mac_runner.types import JsonObject, JsonValue
 
@@ -118,12 +118,11 @@ def schema_text() -> str:
 
 
 def _section_rule(backend: str) -> JsonObject:
-    """An entry with this backend has its section, which all defaults may fill in, and no other."""
+    """An entry with this backend has its section and no other."""
     others: JsonObject = {section_key(other): {"type": "null"} for other in BACKENDS if other != backend}
-    required: list[JsonValue] = [] if backend_specs()[backend].has_defaults else [section_key(backend)]
     return {
         "if": {"properties": {"backend": {"const": backend}}, "required": ["backend"]},
-        "then": {"required": required, "properties": others},
+        "then": {"required": [section_key(backend)], "properties": others},
     }
 
 

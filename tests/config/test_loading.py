@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import MutableMapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jsonschema
 import pytest
@@ -29,7 +27,6 @@ from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.town_of_salem import GameConfig
 from mac_runner.errors import ConfigError
 from mac_runner.latency import Calibration, Calibrations, StepModel
-from mac_runner.registry import BackendSpec, backend_specs
 from mac_runner.section import Section
 from mac_runner.types import JsonObject
 from tests.config.conftest import (
@@ -138,20 +135,6 @@ def test_short_and_long_keys_of_derived_values_are_the_same_keys() -> None:
     }.items():
         (line,) = refused(grid(derive))
         assert expected in line
-
-
-def test_the_section_of_a_backend_may_be_left_out_where_every_key_has_a_default(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Random(ScriptedConfig):
-        policy: str = "random"
-
-    bare = SHORT.replace("    scripted_config: {policy: random}\n", "")
-    assert "scripted_config: is missing" in refused(bare)[0]
-    specs = cast("MutableMapping[str, BackendSpec[Any]]", backend_specs())
-    monkeypatch.setitem(specs, "scripted", replace(specs["scripted"], settings=Random))
-
-    assert loaded(bare).resolved == loaded(SHORT).resolved
 
 
 def test_a_slip_in_a_short_key_is_answered_alone() -> None:
