@@ -225,7 +225,7 @@ class BackendSpec(Generic[S]):
     """Builds the backend, not started. Raises ConfigError for a setting that it cannot honour."""
     describe: Callable[[S], str]
     """What a model with these settings is called by `doctor`."""
-    serving: Callable[[S], Serving] = lambda settings: Serving(model=getattr(settings, "model", None))
+    serving: Callable[[S], Serving] = lambda _settings: Serving()
     """How a model with these settings is served, for `mac-run plan` and `mac-run calibrate`."""
     servers_key: str | None = None
     """The setting that lists the addresses of servers, each of which `doctor` examines."""

@@ -37,6 +37,7 @@ from mac_runner.plugins import Plugin, place_of, plain_function
 from mac_runner.problems import suggestion
 from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
 from mac_runner.section import NoSettings, flaw_of_model
+from mac_runner.spec import Serving
 from mac_runner.threads import DaemonExecutor
 from mac_runner.types import (
     EFFORT_KEYS,
@@ -191,6 +192,36 @@ def own_spec(plugin: Plugin) -> BackendSpec[Any]:
         holds_memory=bool(_of(value, "holds_memory")),
         constrains=lambda _settings: constrains,
         honours=lambda _settings: honours & set(EFFORT_KEYS),
+        serving=_serving,
+    )
+
+
+def _serving(settings: BaseModel) -> Serving:
+    """How a model is served, by settings that bear the names of those of built-in backends."""
+
+    def number(*names: str) -> int | None:
+        found = (getattr(settings, name, None) for name in names)
+        return next((value for value in found if isinstance(value, int) and value > 0), None)
+
+    model, urls = getattr(settings, "model", None), getattr(settings, "base_urls", ())
+    lanes = len(urls) or number("lanes", "data_parallel_size")
+    slots, whole = number("max_num_seqs"), number("max_in_flight", "max_num_seqs_upper_bound")
+    if slots is None and whole is not None:
+        slots = max(1, whole // (lanes or 1))
+    alone: dict[str, object] = {}
+    if urls:
+        alone = {"base_urls": urls[:1], "max_in_flight": slots} if number("max_in_flight") else {"base_urls": urls[:1]}
+    elif number("data_parallel_size"):
+        alone = {"data_parallel_size": 1}
+    return Serving(
+        model=None if model is None else str(model),
+        lanes=lanes,
+        slots=slots,
+        gpus=number("tensor_parallel_size") or 1,
+        step_tokens=number("max_num_batched_tokens"),
+        context_tokens=number("max_model_len"),
+        alone=alone,
+        url=str(urls[0]) if urls else None,
     )
 
 

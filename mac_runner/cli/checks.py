@@ -94,7 +94,6 @@ def _about_the_fleet(chosen: ExperimentSet) -> int:
 
         print_lines("", f"fleet        {len(plan.lanes)} lanes; of each model one is started now")
         print_lanes(plan)
-        print_lines(*(printable(f"note: {note}") for note in plan.notes))
     return 0
 
 

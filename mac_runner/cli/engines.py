@@ -253,6 +253,10 @@ def print_lanes(plan: FleetPlan) -> None:
     ]
     with report() as stream:
         write_tables([Table("lanes", ("lane", "place", "engine", "model"), ("memory", "slots", "port"), rows)], stream)
+    notes = [*plan.notes]
+    if plan.config.first_port is None:
+        notes.append("the ports are free now, and a run may choose others; fleet.first_port fixes them")
+    print_lines(*(printable(f"note: {note}") for note in notes))
 
 
 def _memory(lane: LaneSpec) -> str:
@@ -269,9 +273,6 @@ def _below(plan: FleetPlan) -> Iterator[str]:
     found = [(plan.slots, "requests"), (len(plan.lanes), "lanes"), (len(plan.places), "places")]
     requests, lanes, places = (counted(n, nouns) for n, nouns in found)
     yield f"{requests} at once on {lanes} and {places}"
-    yield from (f"note: {note}" for note in plan.notes)
-    if plan.config.first_port is None:
-        yield "note: the ports are free now, and a run may choose others; fleet.first_port fixes them"
     yield ""
     for lane in plan.lanes:
         launch = launch_of(lane, plan.models[lane.model], admin_key=_SECRET)

@@ -12,6 +12,7 @@ import click
 
 from mac_runner.cli.options import OfExperiment, commands, counts, option, switch
 from mac_runner.cli.process import INTERRUPTED, leave_on_signals, report, say
+from mac_runner.errors import ConfigError
 from mac_runner.planning.cost import Cost, CostRequest, Row, cost_of
 from mac_runner.planning.forecast import PILOT, EngineUse, Forecast
 from mac_runner.printable import counted, printable
@@ -73,6 +74,9 @@ class Plan(OfExperiment):
             resamplings=self.resamplings,
         )
         found = cost_of(request, say)
+        of_engines = "lanes", "slots", "price", "kv_tokens", "gpu", "policy", "reply_tokens"
+        if not found.rows and (flags := self.given(*of_engines)):
+            raise ConfigError(f"{', '.join(flags)}: {found.notes[0]}")
         with report() as stream:
             if self.json:
                 stream.write(encode_json(cost_json(found, self.price)).decode() + "\n")

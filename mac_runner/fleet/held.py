@@ -44,7 +44,7 @@ from mac_runner.printable import printable
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject
 
-FORMAT: Final = "mac_runner.fleet/1"
+FORMAT: Final = "mac_runner.fleet/2"
 _CONTROL: Final = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}")
 """The token is sent to this machine alone."""
 _FILE_BYTES_MAX: Final = 16_000_000

@@ -20,7 +20,7 @@ from typing import Final, Self, TypeAlias
 
 from mac_runner.backends.fleet.settings import FleetModelConfig, LaneAddress, ModelLanes
 from mac_runner.clock import Clock
-from mac_runner.errors import ConfigError, EngineDeadError
+from mac_runner.errors import ConfigError, EngineDeadError, MacRunnerError
 from mac_runner.fleet.control import Action, Changed, Command, Control, Do, Grant, Note, Refuse
 from mac_runner.fleet.engine_process import (
     CommonPrefix,
@@ -100,7 +100,12 @@ class LocalFleet:
 
     async def __aenter__(self) -> Self:
         self._logs = self._given_logs or Path(tempfile.mkdtemp(prefix="mac_runner-fleet-"))
-        models = {name: self._with_own_template(model) for name, model in self.plan.models.items()}
+        try:
+            models = {name: self._with_own_template(model) for name, model in self.plan.models.items()}
+        except MacRunnerError:
+            if self._given_logs is None:
+                shutil.rmtree(self._logs, ignore_errors=True)
+            raise
         without = withheld(os.environ, self.plan.keys)
         self._client = EngineClient(self.admin_key, *secrets_in(os.environ, without))
         for spec in self.plan.lanes:

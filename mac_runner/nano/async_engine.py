@@ -321,8 +321,12 @@ class AsyncEngine:
 
     def _cancel(self, handle: RequestStream) -> None:
         def abort() -> None:
-            if self._streams.pop(handle.request_id, None) is not None:
+            if self._streams.pop(handle.request_id, None) is None:
+                return
+            try:
                 self.engine.abort(handle.request_id)
+            except Exception as error:  # noqa: BLE001  A loss that ends the engine: every caller gets it.
+                self._give_up(error)
 
         if self._stopped is None:
             self._tell(abort)

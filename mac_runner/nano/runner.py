@@ -150,6 +150,7 @@ class WeightSync:
 
     def __init__(self, runner: ModelHolder, model_config: ModelConfig, on_install: Callable[[int], None]) -> None:
         self.version = 0
+        self._is_closed = False
         self._on_install = on_install
         self._runner = runner
         self._model_config = model_config
@@ -180,7 +181,7 @@ class WeightSync:
 
     def close(self) -> None:
         """Wait for the thread, and forget what it made."""
-        self._coming = None
+        self._coming, self._is_closed = None, True
         self._builder.shutdown()
 
     def prepare(self, state_dict: StateDict) -> Prepared:
@@ -189,7 +190,12 @@ class WeightSync:
         return self._runner.build(state_dict)
 
     def install(self, prepared: Prepared, version: int | None = None) -> None:
-        """Compute with a prepared model from now on. Raises StaleVersionError for a version that is not newer."""
+        """Compute with a prepared model from now on. Raises StaleVersionError for a version that is not newer.
+
+        Raises EngineStoppedError after the end.
+        """
+        if self._is_closed:
+            raise EngineStoppedError("the engine was shut down: make another one")
         self.require_newer(version)
         self._runner.replace(prepared)
         self.version = self.version + 1 if version is None else version

@@ -28,6 +28,7 @@ from mac_runner.store.disk import Disk
 from mac_runner.store.layout import (
     CONFIG,
     EXPERIMENTS,
+    FORK,
     GRID,
     INDEX_SUFFIX,
     LEASE_DIRECTORIES,
@@ -383,9 +384,10 @@ def read_head(directory: Path, *, disk: Disk | None = None) -> tuple[Layout, Jso
     layout = Layout.at(disk, directory)
     resolved = read_config(disk, layout)
     if not has_run(directory, disk=disk):
+        command = f"`{run_command(disk, directory)}`"
         raise RunDirectoryError(
             f"{layout.manifest} is missing: the run was stopped while it began, or the file was removed; "
-            f"`{run_command(disk, directory)}` writes it again"
+            f"{'the same `mac-run fork`' if disk.exists(directory / FORK) else command} writes it again"
         )
     name = section(resolved, "experiment_metadata").get("experiment_name")
     if not isinstance(name, str):

@@ -281,6 +281,24 @@ def test_an_init_that_fails_is_bad_input_before_anything_starts(init: Callable[.
         built(type("Bad", (OwnBackend,), {"__init__": init, "generate": returning("x")}))
 
 
+def test_settings_named_as_those_of_built_in_backends_say_how_a_model_is_served() -> None:
+    class Bird:
+        class Settings(BaseModel):
+            model: Path = Path("models/bird")
+            base_urls: tuple[str, ...] = ("http://a/v1", "http://b/v1")
+            max_in_flight: int = 32
+            tensor_parallel_size: int = 2
+
+        def generate(self, request: Request) -> str:
+            return "tweet"
+
+    spec = own_spec(plugin(Bird))
+    serving = spec.serving(spec.settings())
+
+    assert (serving.model, serving.lanes, serving.slots, serving.gpus) == ("models/bird", 2, 16, 2)
+    assert serving.alone == {"base_urls": ("http://a/v1",), "max_in_flight": 16}
+
+
 def test_a_text_is_a_reply() -> None:
     assert reply_of(built(type("Short", (), {"generate": returning("hello")}))) == Reply(text="hello")
 

@@ -138,7 +138,8 @@ def test_what_does_not_fit_is_refused_with_what_to_do(
 def test_an_experiment_of_scripted_players_needs_no_engine_and_no_calibration(lab: Lab, at_once: AtOnce) -> None:
     command = f"plan {lab.write(game())}"
     at_once(command).done("small: all models are scripted players: no engine is needed")
-    at_once(f"{command} --calibration none").refused("--calibration: all models are scripted players")
+    for flags in ("--calibration none", "--lanes 4", "--policy nobody", "--price 3"):
+        at_once(f"{command} {flags}").refused(f"{flags.split()[0]}: all models are scripted players")
     assert rows(at_once, command) == []
 
 

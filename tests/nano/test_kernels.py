@@ -382,10 +382,11 @@ def test_sum_of_what_is_no_number_is_none() -> None:
 
 
 PROGRAM = """
-import os, torch
+import os, numpy, torch
+from mac_runner.nano.cpu.attention import _weigh
 from mac_runner.nano.cpu.vectors import argmax_and_logsumexp
 if os.environ.get("PROGRAM_SAYS") == "sum":
-    print(f"{argmax_and_logsumexp(torch.zeros(1, 32))[1].item():.4f}")
+    print(_weigh(numpy.zeros(64, numpy.float32), 0, 64, 0, 64))
 else:
     print(argmax_and_logsumexp(torch.tensor([[0.0, 3.0, 1.0]]))[0].tolist())
 """
@@ -420,15 +421,15 @@ def test_what_was_compiled_is_kept_where_the_user_says(package: Path, tmp_path: 
 
 
 def test_what_was_compiled_is_kept_beside_the_package_until_what_it_is_made_of_changes(package: Path) -> None:
-    """The place of a kernel is the same, the vectors that it is made of are others."""
+    """The file of a kernel is the same, the vectors that it is made of are others."""
     changed = package / "mac_runner" / "nano" / "cpu" / "vectors.py"
     before = run(package, PROGRAM_SAYS="sum")
-    assert list((changed.parent / "__pycache__").rglob("vectors.*.nbc"))
+    assert list((changed.parent / "__pycache__").rglob("attention.*.nbc"))
     text = changed.read_text()
     assert "6.9314718e-1, 1.0)" in text
     changed.write_text(text.replace("6.9314718e-1, 1.0)", "6.9314718e-1, 2.0)"))
 
-    assert (before, run(package, PROGRAM_SAYS="sum")) == ("3.4657\n", "4.1589\n")
+    assert (before, run(package, PROGRAM_SAYS="sum")) == ("64.0\n", "128.0\n")
 
 
 def test_what_two_processes_compile_and_keep_at_once_is_not_mistaken(

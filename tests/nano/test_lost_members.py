@@ -488,3 +488,45 @@ def test_requests_wait_while_all_replicas_are_started_again_until_one_has_ended_
         with pytest.raises(RankFailedError, match=r"replica 1 ended 2 times in a row .*SIGKILL"):
             engine.generate([[9] * number for number in range(1, 40)], ENDLESS)
         assert_over(engine, "2 times in a row")
+
+
+def end_at_once(members: list[Member]) -> None:
+    """Kill processes before anything is read of them again."""
+    for member in members:
+        member.kill()
+    wait_for(lambda: all(member.is_gone for member in members), "their ends")
+
+
+def test_replicas_that_end_as_they_load_when_no_other_is_left_end_the_engine(path: Path) -> None:
+    with processes(path, data_parallel_size=2) as engine:
+        engine.generate([[number] for number in range(4)], GREEDY)
+        end_at_once([replica.member for replica in engine._replicas.values()])
+        wait_for(lambda: engine.stats().num_replicas == 0, "the loss of both")
+        engine.add_request(PROMPT, FIXED)
+        end_at_once(list(engine._coming))
+
+        with pytest.raises(RankFailedError):
+            finish(engine)
+
+
+async def test_cancel_that_meets_a_loss_too_many_ends_every_call(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas_module, "QUICK_ENDS_MAX", 1)
+    monkeypatch.setattr(replicas_module, "QUICK_S", 3600.0)
+    engine = AsyncEngine(crowds.settings(path, data_parallel_size=2))
+    await engine.start()
+    cancelled, other = await engine.submit([1, 2, 3], ENDLESS), await engine.submit([4, 5], ENDLESS)
+    await anext(cancelled)
+
+    def lose_all() -> None:
+        assert isinstance(engine._engine, ReplicatedEngine)
+        end_at_once([replica.member for replica in engine._engine._replicas.values()])
+
+    engine._tell(lose_all)
+    cancelled.cancel()
+
+    with pytest.raises(EngineStoppedError):
+        await engine.stats()
+    with pytest.raises(EngineStoppedError):
+        async for _ in other:
+            pass
+    await engine.shutdown()

@@ -204,6 +204,7 @@ class ReplicatedEngine(BaseEngine):
         self._require_alive()
         self.weights.poll()
         self._drain()
+        self._require_alive()  # What was drained may tell of the last loss, behind which nothing comes.
         is_working = self.state in (EngineState.RUNNING, EngineState.DRAINING)
         if not self._arrived and is_working and self._dealt:
             if self._is_in_lock_step:
