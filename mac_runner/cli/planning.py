@@ -74,7 +74,7 @@ class Plan(OfExperiment):
             resamplings=self.resamplings,
         )
         found = cost_of(request, say)
-        of_engines = "lanes", "slots", "price", "kv_tokens", "gpu", "policy", "reply_tokens"
+        of_engines = "calibration", "lanes", "slots", "price", "kv_tokens", "gpu", "policy", "reply_tokens"
         if not found.rows and (flags := self.given(*of_engines)):
             raise ConfigError(f"{', '.join(flags)}: {found.notes[0]}")
         with report() as stream:

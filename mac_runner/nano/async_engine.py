@@ -321,12 +321,8 @@ class AsyncEngine:
 
     def _cancel(self, handle: RequestStream) -> None:
         def abort() -> None:
-            if self._streams.pop(handle.request_id, None) is None:
-                return
-            try:
+            if self._streams.pop(handle.request_id, None) is not None:
                 self.engine.abort(handle.request_id)
-            except Exception as error:  # noqa: BLE001  A loss that ends the engine: every caller gets it.
-                self._give_up(error)
 
         if self._stopped is None:
             self._tell(abort)
@@ -349,12 +345,12 @@ class AsyncEngine:
     def _live(self) -> None:
         while not self._is_closing:
             timeout_s = 0.0 if self._is_stepping() else None
-            self._mailbox.perform(timeout_s=timeout_s, is_closing=lambda: self._is_closing)
-            if self._is_stepping():
-                try:
+            try:
+                self._mailbox.perform(timeout_s=timeout_s, is_closing=lambda: self._is_closing)
+                if self._is_stepping():
                     self._deliver(self.engine.step_deltas())
-                except Exception as error:  # noqa: BLE001  A bug or the machine's: every caller gets it.
-                    self._give_up(error)
+            except Exception as error:  # noqa: BLE001  A bug or the machine's: every caller gets it.
+                self._give_up(error)
             if self._draining and self.engine.state is not EngineState.DRAINING:
                 self._answer_paused()
 

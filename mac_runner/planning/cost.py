@@ -178,11 +178,6 @@ def cost_of(request: CostRequest, say: Callable[[str], None]) -> Cost:
     chosen = set_up(request.run)
     plan = plan_engines(chosen.setups, chosen.setups, SystemClock(), say, is_dry=True)
     if all(engine.policy is not None for engine in plan.engines.values()):
-        if request.calibration is not None:
-            raise ConfigError(
-                "--calibration: all models are scripted players, which no calibration is of; leave it out, or choose "
-                "the engines with --profile"
-            )
         note = (
             "all models are scripted players: no engine is needed, and the run takes no GPU; to plan for engines, "
             "choose them with --profile"

@@ -139,13 +139,13 @@ class _Combinations:
 
     def add(self, known: GridEntry, contents: Run, rows: Iterator[DoneRow]) -> Iterator[DoneRow]:
         """Pass on the rows of a combination that is read, and take what is needed of it after the last one."""
+        if not known.is_asked:
+            yield from rows
+            return
         totals = Totals()
         for row in rows:
-            if known.is_asked:
-                totals.add(row.read())
+            totals.add(row.read())
             yield row
-        if not known.is_asked:
-            return
         # Not its summary.json, which is for readers: what the directory holds now.
         self.summaries[known.slug] = _summary(contents, totals)
         self.shares.append(contents.share)
