@@ -329,11 +329,11 @@ def _specs() -> list[EnvironmentSpec[Any]]:
 
 def results_specs() -> Mapping[str, ResultsSpec]:
     """How outcomes are counted and shown, by their `kind`; of the built-in environments and the loaded ones."""
-    return _results(len(_LOADED))
+    return _results(tuple(_LOADED))
 
 
 @cache
-def _results(_loaded: int) -> Mapping[str, ResultsSpec]:
+def _results(_loaded: tuple[tuple[str, str], ...]) -> Mapping[str, ResultsSpec]:
     return {spec.section: spec.results() for spec in _specs() if spec.results is not None}
 
 
